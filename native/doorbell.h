@@ -1,0 +1,121 @@
+// Sleep until rung. A ringer that finds nobody asleep pays one fence and one load.
+//
+// Forbidden outcome ("doorbell"): the waiter sleeps although the event happened before it lay down. The waiter counts
+// itself in, then looks again; the ringer writes the event, then looks for sleepers; sequentially consistent fences
+// lie between on both sides, so one of the two sees the other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "atomics.h"
+#include "clock.h"
+#include "layout.h"
+
+namespace layercast {
+
+class Doorbell {
+ public:
+  explicit Doorbell(DoorbellCell* cell = nullptr) : cell_(cell) {}
+
+  // After the event was written.
+  void ring() const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    ring_after_fence();
+  }
+
+  // For several bells behind one fence.
+  void ring_after_fence() const {
+    if (sleepers().load(std::memory_order_relaxed) != 0) wake();
+  }
+
+  // Rings even if nobody seems asleep: for events that come once.
+  void wake() const;
+
+  std::uint32_t prepare() const { return word().load(std::memory_order_acquire); }
+  void enter() const {
+    sleepers().fetch_add(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  void leave() const { sleepers().fetch_sub(1, std::memory_order_relaxed); }
+
+  enum class Woken { kRung, kDeadline, kSignal };
+  // Sleeps while the word is `seen`, until `deadline_ns` (CLOCK_MONOTONIC).
+  Woken sleep(std::uint32_t seen, std::uint64_t deadline_ns) const;
+
+ private:
+  std::atomic_ref<std::uint32_t> word() const { return std::atomic_ref<std::uint32_t>(cell_->word); }
+  std::atomic_ref<std::uint32_t> sleepers() const { return std::atomic_ref<std::uint32_t>(cell_->sleepers); }
+
+  DoorbellCell* cell_;
+};
+
+// How one thread waits: a short spin, yields while yielding is cheap, then sleep. One object per waiting thread.
+class Waiter {
+ public:
+  Waiter();
+
+  enum class Outcome { kReady, kDeadline, kSignal };
+
+  // Until `ready()` holds or the deadline passes. `ready` may be called often and must be cheap.
+  template <class Ready>
+  Outcome wait(const Doorbell& bell, std::uint64_t deadline_ns, Ready&& ready) {
+    if (spin(ready)) return Outcome::kReady;
+    for (;;) {
+      const std::uint32_t seen = bell.prepare();
+      bell.enter();
+      if (ready()) {
+        bell.leave();
+        return Outcome::kReady;
+      }
+      const Doorbell::Woken woken = bell.sleep(seen, deadline_ns);
+      bell.leave();
+      ++sleeps_;
+      if (ready()) return Outcome::kReady;
+      if (woken == Doorbell::Woken::kDeadline) return Outcome::kDeadline;
+      if (woken == Doorbell::Woken::kSignal) return Outcome::kSignal;
+    }
+  }
+
+  std::uint64_t sleeps() const { return sleeps_; }
+
+ private:
+  template <class Ready>
+  bool spin(Ready&& ready) {
+    for (unsigned i = 0; i < spins_; ++i) {
+      if (ready()) return true;
+      pause();
+    }
+    const std::uint64_t start = now_ns();
+    if (start < no_yield_until_) return ready();
+    for (std::uint64_t before = start; before - start < kYieldBudgetNs;) {
+      if (ready()) return true;
+      const std::uint64_t after = yield();
+      if (after - before > kDearYieldNs) {
+        // Somebody else had work for this core: waiting here only costs it and us.
+        no_yield_until_ = after + kNoYieldNs;
+        break;
+      }
+      before = after;
+    }
+    return ready();
+  }
+
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+  static std::uint64_t yield();
+
+  static constexpr std::uint64_t kYieldBudgetNs = 50'000;
+  static constexpr std::uint64_t kDearYieldNs = 200'000;
+  static constexpr std::uint64_t kNoYieldNs = 20'000'000;
+  unsigned spins_;
+  std::uint64_t no_yield_until_ = 0;
+  std::uint64_t sleeps_ = 0;
+};
+
+}  // namespace layercast
