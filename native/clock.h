@@ -17,7 +17,9 @@ inline std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-inline std::uint64_t add_saturated(std::uint64_t a, std::uint64_t b) { return a > kNever - b ? kNever : a + b; }
+inline std::uint64_t add_saturated(std::uint64_t a, std::uint64_t b) {
+  return a > kNever - b ? kNever : a + b;
+}
 
 inline std::uint64_t milliseconds(std::uint64_t ms) {
   return ms > kNever / kMillisecond ? kNever : ms * kMillisecond;

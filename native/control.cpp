@@ -20,7 +20,8 @@ void check_region(const void* base, std::size_t bytes, std::size_t needed) {
   if (base == nullptr) refuse(Code::kArgument, "control region: expected an address, got a null pointer");
   if (reinterpret_cast<std::uintptr_t>(base) % kCellBytes != 0) {
     refuse(Code::kArgument, "control region: expected an address on a 64-byte boundary, got one that is " +
-                                std::to_string(reinterpret_cast<std::uintptr_t>(base) % kCellBytes) + " past it");
+                                std::to_string(reinterpret_cast<std::uintptr_t>(base) % kCellBytes) +
+                                " past it");
   }
   if (bytes < needed) {
     refuse(Code::kArgument, "control region: expected at least " + std::to_string(needed) + " bytes, got " +
@@ -38,7 +39,10 @@ std::size_t character_bytes(std::string_view text, std::size_t i) {
   const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(text[k]); };
   const unsigned char lead = byte(i);
   if (lead < 0x80) return 1;
-  const std::size_t n = lead >= 0xC2 && lead <= 0xDF ? 2 : (lead & 0xF0) == 0xE0 ? 3 : lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+  const std::size_t n = lead >= 0xC2 && lead <= 0xDF   ? 2
+                        : (lead & 0xF0) == 0xE0        ? 3
+                        : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                       : 0;
   if (n == 0 || i + n > text.size()) return 0;
   for (std::size_t k = 1; k < n; ++k) {
     if ((byte(i + k) & 0xC0) != 0x80) return 0;
@@ -84,7 +88,7 @@ std::uint64_t process_start_time(std::uint64_t pid) {
 }
 
 Identity self_identity() {
-  struct stat info {};
+  struct stat info{};
   const bool known = stat("/proc/self/ns/pid", &info) == 0;
   const auto pid = static_cast<std::uint64_t>(getpid());
   return {pid, process_start_time(pid), known ? static_cast<std::uint64_t>(info.st_ino) : 0};
@@ -103,7 +107,8 @@ void ControlBlock::initialize(void* base, std::size_t bytes, std::uint64_t tp_si
                                 std::to_string(slots));
   }
   if (tp_size < 1 || tp_size > ranks) {
-    refuse(Code::kArgument, "tp_size: expected 1.." + std::to_string(ranks) + ", got " + std::to_string(tp_size));
+    refuse(Code::kArgument,
+           "tp_size: expected 1.." + std::to_string(ranks) + ", got " + std::to_string(tp_size));
   }
   const Layout layout = layout_of(ranks, slots);
   check_region(base, bytes, is_version2 ? kVersion2RegionBytes : layout.region_bytes);
@@ -142,7 +147,8 @@ ControlBlock::ControlBlock(void* base, std::size_t bytes, std::uint64_t tp_size)
     : base_(static_cast<std::byte*>(base)), tp_size_(tp_size) {
   check_region(base, bytes, sizeof(Header));
   const std::uint64_t magic = load_acquire(header().magic);  // "identity"
-  if (magic == 0) refuse(Code::kProtocol, "control region: nobody has initialised it; rank 0 does that first");
+  if (magic == 0)
+    refuse(Code::kProtocol, "control region: nobody has initialised it; rank 0 does that first");
   if (magic != kMagic) mismatch("magic", magic, kMagic);
   version_ = header().version;
   if (version_ == kVersionExperts) {
@@ -155,8 +161,8 @@ ControlBlock::ControlBlock(void* base, std::size_t bytes, std::uint64_t tp_size)
     }
     layout_ = layout_of(ranks, slots);
   } else {
-    refuse(Code::kProtocol, "control region: its version is " + std::to_string(version_) +
-                                ", this rank understands 2 and 3");
+    refuse(Code::kProtocol,
+           "control region: its version is " + std::to_string(version_) + ", this rank understands 2 and 3");
   }
   if (header().struct_bytes != layout_.struct_bytes) {
     mismatch("struct_bytes", header().struct_bytes, layout_.struct_bytes);
@@ -181,7 +187,8 @@ std::uint64_t ControlBlock::generation() const {
 
 PeerState ControlBlock::state(std::size_t rank) const {
   if (!has_extension_) return PeerState::kAbsent;
-  return static_cast<PeerState>(std::atomic_ref<std::uint32_t>(peer(rank).state).load(std::memory_order_acquire));
+  return static_cast<PeerState>(
+      std::atomic_ref<std::uint32_t>(peer(rank).state).load(std::memory_order_acquire));
 }
 
 bool ControlBlock::any_foreign() const {
@@ -234,7 +241,8 @@ std::optional<Error> ControlBlock::failure() const {
   }
   if (state == 0) return std::nullopt;
   if (state == kClaimed) {
-    Error error(Code::kProtocol, "a rank failed and could not say why: it stopped while it reported its failure");
+    Error error(Code::kProtocol,
+                "a rank failed and could not say why: it stopped while it reported its failure");
     error.from_group = true;
     return error;
   }

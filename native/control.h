@@ -26,7 +26,8 @@ std::uint64_t process_start_time(std::uint64_t pid);
 
 class ControlBlock {
  public:
-  // Writes a fresh region (T18: refused while a live rank is attached). Version 2 takes (8, 2) and tp_size <= 8.
+  // Writes a fresh region (T18: refused while a live rank is attached). Version 2 takes (8, 2) and tp_size
+  // <= 8.
   static void initialize(void* base, std::size_t bytes, std::uint64_t tp_size, std::uint64_t version,
                          std::size_t ranks, std::size_t slots);
 

@@ -1,8 +1,8 @@
 // Sleep until rung. A ringer that finds nobody asleep pays one fence and one load.
 //
-// Forbidden outcome ("doorbell"): the waiter sleeps although the event happened before it lay down. The waiter counts
-// itself in, then looks again; the ringer writes the event, then looks for sleepers; sequentially consistent fences
-// lie between on both sides, so one of the two sees the other.
+// Forbidden outcome ("doorbell"): the waiter sleeps although the event happened before it lay down. The
+// waiter counts itself in, then looks again; the ringer writes the event, then looks for sleepers;
+// sequentially consistent fences lie between on both sides, so one of the two sees the other.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,8 @@ class Doorbell {
   DoorbellCell* cell_;
 };
 
-// How one thread waits: a short spin, yields while yielding is cheap, then sleep. One object per waiting thread.
+// How one thread waits: a short spin, yields while yielding is cheap, then sleep. One object per waiting
+// thread.
 class Waiter {
  public:
   Waiter();

@@ -1,11 +1,12 @@
-// Every shared byte. The contract with other implementations is version 2: 8 ranks, 2 slots, these exact offsets.
+// Every shared byte. The contract with other implementations is version 2: 8 ranks, 2 slots, these exact
+// offsets.
 //
-//   header | poison, error_* | active_epoch .. producer_done_epoch | join, consumer_done, wait_returned [rank]
-//   | ready[slot]{sequence, epoch, number} | ack_sequence[rank][slot] | times | h2d_ns[rank] | bytes[rank]
-//   | extension: header, error detail, layer | doorbell[rank][2] | peer[rank]
+//   header | poison, error_* | active_epoch .. producer_done_epoch | join, consumer_done, wait_returned
+//   [rank] | ready[slot]{sequence, epoch, number} | ack_sequence[rank][slot] | times | h2d_ns[rank] |
+//   bytes[rank] | extension: header, error detail, layer | doorbell[rank][2] | peer[rank]
 //
-// All cells are 64 bytes, a cache line, a little-endian uint64 at offset 0. Other instances than (8 ranks, 2 slots)
-// have the same cells in the same order; they carry version 3 and their ranks and slots in the header.
+// All cells are 64 bytes, a cache line, a little-endian uint64 at offset 0. Other instances than (8 ranks, 2
+// slots) have the same cells in the same order; they carry version 3 and their ranks and slots in the header.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +62,7 @@ enum class PeerState : std::uint32_t { kAbsent = 0, kAttached = 1, kClosed = 2 }
 enum class Phase : std::uint32_t { kIdle = 0, kJoining, kWriting, kSlotWait, kAckWait, kWaiting, kClosing };
 
 struct ExtensionHeader {
-  std::uint64_t magic;       // compare-and-swapped from 0 by the first that attaches; zeroes are a valid extension
+  std::uint64_t magic;  // compare-and-swapped from 0 by the first that attaches; zeroes are a valid extension
   std::uint64_t generation;  // how often the region was initialised
   std::uint64_t padding[6];
 };

@@ -1,0 +1,39 @@
+// Who fills the slots. A writer says whether it can fill any range of bytes or only whole experts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "pieces.h"
+
+namespace layercast {
+
+// Where the slot's bytes lie, for every rank.
+class SlotView {
+ public:
+  virtual ~SlotView() = default;
+  virtual std::byte* address(std::size_t rank, const Run& run) const = 0;
+};
+
+struct Piece {
+  std::int64_t layer;
+  std::size_t number;
+  std::size_t slot;
+  std::span<const Run> runs;
+  std::size_t ranks;
+  std::size_t kinds;
+};
+
+class Writer {
+ public:
+  virtual ~Writer() = default;
+  virtual bool whole_experts() const = 0;
+  // Checks that it can serve such a layer; throws Error(kArgument) before anything starts.
+  virtual void check(std::int64_t layer, std::size_t experts, std::size_t ranks,
+                     std::span<const std::size_t> kind_bytes) = 0;
+  // Fills every rank's share of the piece.
+  virtual void fill(const Piece& piece, const SlotView& slot) = 0;
+};
+
+}  // namespace layercast
