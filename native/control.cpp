@@ -185,6 +185,16 @@ std::uint64_t ControlBlock::generation() const {
   return has_extension_ ? load_acquire(at<ExtensionHeader>(layout_.extension).generation) : 0;
 }
 
+std::uint64_t ControlBlock::membership() const {
+  return has_extension_ ? load_acquire(at<ExtensionHeader>(layout_.extension).membership) : 0;
+}
+
+void ControlBlock::membership_changed() const {
+  if (!has_extension_) return;
+  std::atomic_ref<std::uint64_t>(at<ExtensionHeader>(layout_.extension).membership).fetch_add(1);
+  ring_all();
+}
+
 PeerState ControlBlock::state(std::size_t rank) const {
   if (!has_extension_) return PeerState::kAbsent;
   return static_cast<PeerState>(

@@ -40,6 +40,9 @@ class ControlBlock {
   std::size_t slots() const { return layout_.slots; }
   bool has_extension() const { return has_extension_; }
   std::uint64_t generation() const;
+  std::uint64_t membership() const;
+  // A rank came or closed: whoever waits looks again.
+  void membership_changed() const;
 
   std::uint64_t& cell(std::size_t offset, std::size_t index = 0) const {
     return *reinterpret_cast<std::uint64_t*>(base_ + offset + index * kCellBytes);

@@ -64,7 +64,8 @@ enum class Phase : std::uint32_t { kIdle = 0, kJoining, kWriting, kSlotWait, kAc
 struct ExtensionHeader {
   std::uint64_t magic;  // compare-and-swapped from 0 by the first that attaches; zeroes are a valid extension
   std::uint64_t generation;  // how often the region was initialised
-  std::uint64_t padding[6];
+  std::uint64_t membership;  // grows whenever a rank attaches or closes
+  std::uint64_t padding[5];
 };
 static_assert(sizeof(ExtensionHeader) == kCellBytes);
 

@@ -11,12 +11,14 @@
 
 namespace layercast {
 
-// Time without progress. It is counted in slices: a slice that took longer than asked for (the waiter was stopped,
-// the machine suspended) counts as one slice, so time in which the waiter did not run is not held against anybody.
+// Time without progress. It is counted in slices: a slice that took longer than asked for (the waiter was
+// stopped, the machine suspended) counts as one slice, so time in which the waiter did not run is not held
+// against anybody.
 class Limit {
  public:
   explicit Limit(std::uint64_t limit_ns)
-      : limit_ns_(limit_ns), slice_ns_(std::clamp<std::uint64_t>(limit_ns / 8, kMillisecond, 250 * kMillisecond)) {}
+      : limit_ns_(limit_ns),
+        slice_ns_(std::clamp<std::uint64_t>(limit_ns / 8, kMillisecond, 250 * kMillisecond)) {}
 
   std::uint64_t next_look(std::uint64_t now) const { return add_saturated(now, slice_ns_); }
   // After a slice; true when the limit has run out.

@@ -1,0 +1,82 @@
+#include "member.h"
+
+namespace layercast {
+
+namespace {
+
+std::uint64_t checked_rank(const TransportOptions& options) {
+  if (options.rank >= options.tp_size) {
+    refuse(Code::kArgument, "rank: expected 0.." + std::to_string(options.tp_size - 1) + ", got " +
+                                std::to_string(options.rank));
+  }
+  return options.rank;
+}
+
+}  // namespace
+
+Member::Member(const TransportOptions& options)
+    : control(options.control, options.control_bytes, options.tp_size),
+      rank(checked_rank(options)),
+      self(self_identity()),
+      generation(control.generation()) {}
+
+void Member::check() const {
+  if (control.poisoned()) {
+    if (auto error = control.failure()) throw *error;
+  }
+  if (superseded()) {
+    refuse(Code::kSuperseded, "the control region was initialised again (generation " +
+                                  std::to_string(control.generation()) + ", this transport belongs to " +
+                                  std::to_string(generation) + "); open a new transport");
+  }
+  if (closing.load(std::memory_order_acquire)) refuse(Code::kState, "this transport is closed");
+}
+
+void Member::check_open(std::size_t peer) const {
+  if (peer == rank || control.state(peer) != PeerState::kClosed) return;
+  Error error(Code::kPeerClosed, who(peer) + " closed its transport");
+  error.rank = static_cast<std::int64_t>(peer);
+  error.pid = control.peer(peer).pid;
+  error.epoch = epoch.load();
+  error.layer = layer.load();
+  control.poison(error);
+  check();
+}
+
+void Member::fail(Error& error) const {
+  if (error.from_group) return;
+  if (error.rank < 0) error.rank = static_cast<std::int64_t>(rank);
+  if (error.pid == 0 && error.rank == static_cast<std::int64_t>(rank)) error.pid = self.pid;
+  if (error.epoch == 0) error.epoch = epoch.load();
+  if (error.layer < 0) error.layer = layer.load();
+  if (superseded()) return;  // the region is somebody else's now
+  control.poison(error);
+  if (!control.has_extension()) ring_everybody();
+}
+
+void Member::set_phase(Phase phase) const {
+  if (!control.has_extension()) return;
+  std::atomic_ref<std::uint32_t>(control.peer(rank).phase)
+      .store(static_cast<std::uint32_t>(phase), std::memory_order_relaxed);
+}
+
+void Member::ring_everybody() const {
+  if (control.has_extension()) return control.ring_all();
+  Doorbell(&own_bell_[kCallerBell]).wake();
+  Doorbell(&own_bell_[kConsumerBell]).wake();
+}
+
+std::string Member::who(std::size_t peer) const {
+  std::string text = "rank " + std::to_string(peer);
+  if (!control.is_foreign(peer)) text += " (pid " + std::to_string(control.peer(peer).pid) + ")";
+  return text;
+}
+
+void Member::timed_out(std::string text) const {
+  Error error(Code::kTimeout, std::move(text));
+  fail(error);
+  check();  // another rank's cause, where it was first
+  throw error;
+}
+
+}  // namespace layercast
