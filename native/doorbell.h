@@ -60,8 +60,8 @@ class Waiter {
 
   // Until `ready()` holds or the deadline passes. `ready` may be called often and must be cheap.
   template <class Ready>
-  Outcome wait(const Doorbell& bell, std::uint64_t deadline_ns, Ready&& ready) {
-    if (spin(ready)) return Outcome::kReady;
+  Outcome wait(const Doorbell& bell, std::uint64_t deadline_ns, Ready&& ready, bool spin_first = true) {
+    if (spin_first && spin(ready)) return Outcome::kReady;
     for (;;) {
       const std::uint32_t seen = bell.prepare();
       bell.enter();
