@@ -70,9 +70,10 @@ void Liveness::watch_newcomers() {
   }
 }
 
-// Every quarter of the limit, so that a working writer never looks stuck; a second at most.
-int Liveness::next_timeout_ms() {
-  if (producer_ == nullptr || producer_->writing_since_ns() == 0) return -1;
+// Rank 0 looks every quarter of the limit, so that a working writer never looks stuck; a second at most.
+// Waking this thread for each call of the writer instead would cost more than the handoff itself.
+int Liveness::next_timeout_ms() const {
+  if (producer_ == nullptr) return -1;
   const std::uint64_t quarter = std::min(options_.layer_limit_ns, options_.writer_limit_ns) / 4;
   return static_cast<int>(std::clamp<std::uint64_t>(quarter / kMillisecond, 5, 1000));
 }

@@ -16,7 +16,7 @@ class Liveness {
   Liveness(Member& member, const TransportOptions& options, const Producer* producer);
   ~Liveness() { stop(); }
 
-  // Peers may have come, or the writer has begun: look again. Callable from any thread.
+  // Peers may have come: look again. Callable from any thread.
   void look() const;
   void stop();
 
@@ -27,7 +27,7 @@ class Liveness {
  private:
   void loop();
   void watch_newcomers();
-  int next_timeout_ms();
+  int next_timeout_ms() const;
   void beat();
 
   Member& member_;

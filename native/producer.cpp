@@ -81,7 +81,6 @@ void Producer::fill(const Cut& cut, std::size_t piece, std::size_t slot, std::in
   cut.runs(piece, runs_);
   writing_expert_.store(static_cast<std::int64_t>(runs_.front().expert), std::memory_order_relaxed);
   writing_since_ns_.store(now_ns(), std::memory_order_release);
-  if (writing_begins) writing_begins();
   try {
     writer.fill({layer, piece, slot, runs_, options_.tp_size, options_.kind_bytes.size()},
                 View(slots_, slot));

@@ -19,8 +19,6 @@ class Producer {
   // Since when the writer has been inside one call; 0 outside. Read by whoever beats for it.
   std::uint64_t writing_since_ns() const { return writing_since_ns_.load(std::memory_order_acquire); }
   std::int64_t writing_expert() const { return writing_expert_.load(std::memory_order_relaxed); }
-  // Whether the thread that asks is the one inside the writer.
-  std::function<void()> writing_begins;
 
  private:
   class View;

@@ -1,0 +1,378 @@
+#include "transport.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+namespace layercast {
+
+namespace {
+
+std::string text(std::uint64_t value) { return std::to_string(value); }
+
+}  // namespace
+
+// One call at a time, and close() can wait for its end.
+class Transport::Call {
+ public:
+  explicit Call(Transport& transport) : transport_(transport) {
+    transport.check_owner();
+    const std::lock_guard lock(transport.mutex_);
+    if (transport.closing_) {
+      if (transport.closed_) refuse(Code::kState, "this transport is closed; open a new one");
+      transport.member_.check();
+    }
+    if (transport.in_call_) refuse(Code::kState, "another thread is inside a call of this transport");
+    transport.in_call_ = true;
+    transport.call_thread_ = pthread_self();
+  }
+  ~Call() {
+    transport_.member_.set_phase(Phase::kIdle);
+    const std::lock_guard lock(transport_.mutex_);
+    transport_.in_call_ = false;
+    transport_.idle_.notify_all();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  Transport& transport_;
+};
+
+Transport::Transport(TransportOptions options)
+    : options_(std::move(options)), owner_(getpid()), member_(options_) {
+  check_options(options_, member_.control);
+  if (member_.control.poisoned()) member_.check();
+  const std::size_t kinds = options_.kind_bytes.size();
+  if (options_.destinations.empty()) {
+    for (std::size_t k = 0; k < kinds; ++k) {
+      options_.destinations.push_back(options_.device->allocate(options_.kind_bytes[k] * options_.experts));
+    }
+  } else {
+    for (std::size_t k = 0; k < kinds; ++k) {
+      options_.device->adopt(options_.destinations[k], options_.kind_bytes[k] * options_.experts);
+    }
+  }
+  attach();
+  try {
+    if (options_.rank == 0) producer_ = std::make_unique<Producer>(member_, options_);
+    consumer_ = std::make_unique<Consumer>(member_, options_);
+    liveness_ = std::make_unique<Liveness>(member_, options_, producer_.get());
+  } catch (...) {
+    consumer_.reset();
+    detach();
+    throw;
+  }
+  joined_ = 0;
+}
+
+// T17: a rank is one process's; the entry is claimed by compare-and-swap of its state.
+void Transport::attach() {
+  const ControlBlock& control = member_.control;
+  if (!control.has_extension()) return;
+  PeerCell& own = control.peer(options_.rank);
+  std::atomic_ref<std::uint32_t> state(own.state);
+  std::uint32_t seen = state.load(std::memory_order_acquire);
+  const auto attached = static_cast<std::uint32_t>(PeerState::kAttached);
+  for (;;) {
+    const std::uint64_t pid = load_acquire(own.pid);
+    if (seen == attached && (pid == 0 || process_start_time(pid) == own.start_time)) {
+      refuse(Code::kState, "rank " + text(options_.rank) + " is taken by pid " + text(pid) +
+                               "; two processes were given the same rank");
+    }
+    if (seen == attached) {
+      refuse(Code::kPeerDied, "rank " + text(options_.rank) + " was pid " + text(pid) +
+                                  ", which died without closing; initialise the group again");
+    }
+    if (state.compare_exchange_weak(seen, attached)) break;
+  }
+  own.start_time = member_.self.start_time;
+  own.pid_namespace = member_.self.pid_namespace;
+  store_release(own.pid, member_.self.pid);  // "peer identity"
+  control.membership_changed();
+}
+
+void Transport::detach() {
+  if (!member_.control.has_extension() || member_.superseded()) return;
+  std::atomic_ref<std::uint32_t>(member_.control.peer(options_.rank).state)
+      .store(static_cast<std::uint32_t>(PeerState::kClosed), std::memory_order_release);
+  member_.control.membership_changed();
+}
+
+void Transport::check_owner() const {
+  if (getpid() != owner_) {
+    refuse(Code::kForked, "this transport belongs to pid " + text(static_cast<std::uint64_t>(owner_)) +
+                              ", which forked; create it after fork");
+  }
+}
+
+void Transport::check_arguments(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) const {
+  if (epoch < 1 || epoch > kMaxEpoch) {
+    refuse(Code::kArgument, "epoch: expected 1.." + text(kMaxEpoch) + ", got " + text(epoch));
+  }
+  if (layer < 0) refuse(Code::kArgument, "layer_id: expected >= 0, got " + std::to_string(layer));
+  if (experts < 1 || experts > options_.experts) {
+    refuse(Code::kArgument, "expert_count: expected 1.." + text(options_.experts) + ", got " + text(experts));
+  }
+}
+
+std::uint64_t Transport::last_epoch() const {
+  return load_acquire(member_.control.cell(member_.control.layout().active_epoch));
+}
+
+void Transport::join(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) {
+  const Call call(*this);
+  check_arguments(epoch, layer, experts);
+  member_.check();
+  if (joined_ != returned_) {
+    refuse(Code::kState, "join(" + text(epoch) + "): epoch " + text(joined_) +
+                             " has not been waited for on rank " + text(options_.rank));
+  }
+  const std::uint64_t newest = std::max(joined_, options_.rank == 0 ? last_epoch() : joined_);
+  if (epoch <= newest) {
+    refuse(Code::kArgument,
+           "epoch: expected more than " + text(newest) + ", the last one of this group, got " + text(epoch));
+  }
+  member_.set_phase(Phase::kJoining);
+  if (member_.control.has_extension()) {
+    PeerCell& own = member_.control.peer(options_.rank);
+    std::atomic_ref<std::int64_t>(own.layer).store(layer, std::memory_order_relaxed);
+    store_relaxed(own.expert_count, experts);
+  }
+  if (options_.rank == 0) {
+    lead(epoch, layer, experts);
+  } else {
+    follow(epoch, layer, experts);
+  }
+  joined_ = epoch;
+  experts_ = experts;
+  member_.epoch.store(epoch);
+  member_.layer.store(layer);
+  consumer_->begin(epoch, layer, experts);
+  store_release(member_.control.cell(member_.control.layout().join_epoch, options_.rank), epoch);
+  if (member_.control.has_extension()) member_.control.bell(0, kCallerBell).ring();
+}
+
+void Transport::join_wait(const std::function<bool()>& ready, const std::function<std::string()>& missing,
+                          const std::function<void()>& each_look) {
+  member_.wait(
+      waiter_, options_.join_limit_ns, member_.control.any_foreign(), options_.interrupted, ready,
+      [&](std::uint64_t ns) {
+        return "rank " + text(options_.rank) + " waited " + text(ns / kMillisecond) + " ms in join for " +
+               missing();
+      },
+      [&] {
+        liveness_->look();
+        each_look();
+      });
+}
+
+void Transport::wait_all_returned() {
+  const ControlBlock& control = member_.control;
+  const std::uint64_t previous = last_epoch();
+  const std::size_t cells = control.layout().wait_returned_epoch;
+  const auto behind = [&]() -> std::size_t {
+    for (std::size_t r = 0; r < options_.tp_size; ++r) {
+      if (load_acquire(control.cell(cells, r)) < previous) return r;
+    }
+    return options_.tp_size;
+  };
+  if (behind() == options_.tp_size) return;
+  join_wait([&] { return behind() == options_.tp_size; },
+            [&] { return member_.who(behind()) + " to return from wait(" + text(previous) + ")"; },
+            [&] {
+              const std::size_t r = behind();
+              if (r < options_.tp_size) member_.check_open(r);
+            });
+}
+
+void Transport::lead(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) {
+  const ControlBlock& control = member_.control;
+  const Layout& layout = control.layout();
+  for (std::size_t r = 0; r < options_.tp_size; ++r) member_.check_open(r);
+  wait_all_returned();
+  store_relaxed(control.cell(layout.layer_id), static_cast<std::uint64_t>(layer));
+  store_relaxed(control.cell(layout.expert_count), experts);
+  store_relaxed(control.cell(layout.layer_start_ns), now_ns());
+  for (const std::size_t offset : {layout.writer_ns, layout.slot_wait_ns, layout.producer_total_ns}) {
+    store_relaxed(control.cell(offset), 0);
+  }
+  for (std::size_t r = 0; r < options_.tp_size; ++r) {
+    store_relaxed(control.cell(layout.h2d_ns, r), 0);
+    store_relaxed(control.cell(layout.bytes, r), 0);
+  }
+  store_release(control.cell(layout.active_epoch), epoch);  // "epoch": layer, count, zeroed statistics
+  member_.ring_callers();
+}
+
+void Transport::follow(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) {
+  const ControlBlock& control = member_.control;
+  const Layout& layout = control.layout();
+  const auto active = [&] { return load_acquire(control.cell(layout.active_epoch)); };  // "epoch"
+  // T12: rank 0 is in a layer that this rank has not joined and does not mean to.
+  const auto refuse_other = [&] {
+    const std::uint64_t seen = active();
+    const bool open = seen > joined_ && load_acquire(control.cell(layout.producer_done_epoch)) < seen;
+    if (seen == epoch || (seen < epoch && !open)) return;
+    Error error(Code::kProtocol, "rank " + text(options_.rank) + " joined epoch " + text(epoch) +
+                                     ", rank 0 is in epoch " + text(seen));
+    member_.fail(error);
+    throw error;
+  };
+  for (refuse_other(); active() < epoch; refuse_other()) {
+    const std::uint64_t last = active();
+    join_wait(
+        [&] { return active() != last; },
+        [&] { return member_.who(0) + " to publish epoch " + text(epoch) + "; its last is " + text(last); },
+        [&] { member_.check_open(0); });
+  }
+  const auto their_layer = static_cast<std::int64_t>(load_relaxed(control.cell(layout.layer_id)));
+  const std::uint64_t their_experts = load_relaxed(control.cell(layout.expert_count));
+  if (their_layer == layer && their_experts == experts) return;
+  Error error(Code::kProtocol, "epoch " + text(epoch) + ": rank 0 joined layer " +
+                                   std::to_string(their_layer) + " with " + text(their_experts) +
+                                   " experts, rank " + text(options_.rank) + " layer " +
+                                   std::to_string(layer) + " with " + text(experts));
+  error.epoch = epoch;
+  error.layer = layer;
+  member_.fail(error);
+  throw error;
+}
+
+void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts, Writer& writer) {
+  const Call call(*this);
+  if (options_.rank != 0) {
+    refuse(Code::kState, "run is rank 0's call; this is rank " + text(options_.rank));
+  }
+  check_arguments(epoch, layer, experts);
+  member_.check();
+  if (epoch != joined_ || epoch == returned_) {
+    refuse(Code::kState,
+           "run(" + text(epoch) + "): rank 0 must join this epoch first; it joined " + text(joined_));
+  }
+  if (ran_ == epoch) refuse(Code::kState, "run(" + text(epoch) + "): this epoch has been run already");
+  if (layer != member_.layer.load() || experts != experts_) {
+    refuse(Code::kArgument, "run(" + text(epoch) + "): joined layer " + std::to_string(member_.layer.load()) +
+                                " with " + text(experts_) + " experts, run was given layer " +
+                                std::to_string(layer) + " with " + text(experts));
+  }
+  writer.check(layer, experts, options_.tp_size, options_.kind_bytes);
+  ran_ = epoch;
+  try {
+    producer_->run(epoch, layer, experts, writer, waiter_);
+  } catch (Error& error) {
+    if (error.from_group) throw;
+    if (member_.closing.load() && error.code == Code::kState) throw;
+    member_.fail(error);
+    throw;
+  } catch (const std::exception& other) {
+    Error error(Code::kWriter, other.what());
+    member_.fail(error);
+    throw;
+  }
+}
+
+Statistics Transport::statistics() const {
+  const ControlBlock& control = member_.control;
+  const Layout& l = control.layout();
+  Statistics s;
+  s.epoch = joined_;
+  s.layer = member_.layer.load();
+  s.experts = experts_;
+  s.rank = options_.rank;
+  s.writer_ns = load_relaxed(control.cell(l.writer_ns));
+  s.slot_wait_ns = load_relaxed(control.cell(l.slot_wait_ns));
+  s.total_ns = load_relaxed(control.cell(l.producer_total_ns));
+  s.h2d_ns = load_relaxed(control.cell(l.h2d_ns, options_.rank));
+  s.bytes = load_relaxed(control.cell(l.bytes, options_.rank));
+  return s;
+}
+
+Statistics Transport::wait(std::uint64_t epoch) {
+  const Call call(*this);
+  if (epoch != 0 && epoch == returned_) return last_;  // T15: the kept figures
+  if (epoch == 0 || epoch != joined_) {
+    refuse(Code::kState, "wait(" + text(epoch) + "): rank " + text(options_.rank) +
+                             " never joined this epoch; " +
+                             (joined_ == 0 ? "it has joined none" : "its last is " + text(joined_)));
+  }
+  member_.check();
+  if (options_.rank == 0 && ran_ != epoch) {
+    refuse(Code::kState, "wait(" + text(epoch) + "): rank 0 must run this epoch first");
+  }
+  const ControlBlock& control = member_.control;
+  const Layout& layout = control.layout();
+  member_.set_phase(Phase::kWaiting);
+  const auto done = [&] {
+    return load_acquire(control.cell(layout.consumer_done_epoch, options_.rank)) >=
+               epoch &&                                                      // "consumer done"
+           load_acquire(control.cell(layout.producer_done_epoch)) >= epoch;  // "producer done"
+  };
+  const auto finish = [&] {
+    member_.wait(
+        waiter_, options_.layer_limit_ns, control.any_foreign(), options_.interrupted, done,
+        [&](std::uint64_t ns) {
+          return "rank " + text(options_.rank) + " waited " + text(ns / kMillisecond) +
+                 " ms without progress for layer " + std::to_string(member_.layer.load()) + " (epoch " +
+                 text(epoch) + "): " + text(load_relaxed(control.cell(layout.next_sequence))) +
+                 " pieces published so far, " + member_.who(0) + " finished epoch " +
+                 text(load_relaxed(control.cell(layout.producer_done_epoch)));
+        },
+        [&] { member_.check_open(0); });
+  };
+  try {
+    finish();
+  } catch (Interrupted& error) {
+    error.message = "rank " + text(options_.rank) + " was interrupted by a signal while it waited";
+    member_.fail(error);
+    throw;
+  }
+  last_ = statistics();
+  returned_ = epoch;
+  member_.epoch.store(0);
+  store_release(control.cell(layout.wait_returned_epoch, options_.rank), epoch);
+  if (control.has_extension()) control.bell(0, kCallerBell).ring();
+  return last_;
+}
+
+void Transport::report_death(std::size_t rank, std::uint64_t pid, const char* how) const {
+  if (getpid() == owner_ && liveness_) liveness_->report_death(rank, pid, how);
+}
+
+void Transport::fail(Error error) {
+  check_owner();
+  member_.fail(error);
+}
+
+void Transport::close() noexcept {
+  if (getpid() != owner_) {
+    // T25: the threads and the bells are the parent's; a child's copy touches nothing.
+    static_cast<void>(consumer_.release());
+    static_cast<void>(liveness_.release());
+    return;
+  }
+  std::unique_lock lock(mutex_);
+  if (closing_) {  // T24
+    idle_.wait(lock, [this] { return closed_ || pthread_equal(call_thread_, pthread_self()); });
+    return;
+  }
+  closing_ = true;
+  if (joined_ != returned_ && !member_.broken()) {
+    Error error(Code::kClosedWhileActive,
+                "rank " + text(options_.rank) + " closed its transport during epoch " + text(joined_));
+    member_.fail(error);
+  }
+  member_.closing.store(true, std::memory_order_release);
+  member_.ring_everybody();
+  // The writer itself may close: its own call cannot end before it returns.
+  const bool from_inside = in_call_ && pthread_equal(call_thread_, pthread_self());
+  if (!from_inside) idle_.wait(lock, [this] { return !in_call_; });
+  lock.unlock();
+  consumer_.reset();
+  liveness_.reset();
+  detach();
+  lock.lock();
+  closed_ = true;
+  idle_.notify_all();
+}
+
+}  // namespace layercast

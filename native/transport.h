@@ -1,0 +1,89 @@
+// join, run, wait, close for one rank: order of calls, checks, and the life of the threads behind them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "consumer.h"
+#include "liveness.h"
+#include "member.h"
+#include "options.h"
+#include "producer.h"
+#include "writer.h"
+
+namespace layercast {
+
+struct Statistics {
+  std::uint64_t epoch = 0;
+  std::int64_t layer = -1;
+  std::uint64_t experts = 0;
+  std::uint64_t rank = 0;
+  std::uint64_t writer_ns = 0, slot_wait_ns = 0, total_ns = 0;  // rank 0's
+  std::uint64_t h2d_ns = 0, bytes = 0;                          // this rank's
+};
+
+class Transport {
+ public:
+  static constexpr std::uint64_t kMaxEpoch = (1ull << 63) - 1;
+
+  // Returns when the consumer works. Needs no peer.
+  explicit Transport(TransportOptions options);
+  ~Transport() { close(); }
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  void join(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts);
+  void run(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts, Writer& writer);
+  Statistics wait(std::uint64_t epoch);
+  // Never throws; a second call waits for the first. During a layer it poisons the group.
+  void close() noexcept;
+
+  void report_death(std::size_t rank, std::uint64_t pid, const char* how) const;
+  // Tells every rank of a failure on this one that the core did not see.
+  void fail(Error error);
+  // Of the layer in progress or the last one.
+  Statistics statistics() const;
+  const TransportOptions& options() const { return options_; }
+  bool closed() const { return closed_; }
+  std::uint64_t last_epoch() const;
+
+ private:
+  class Call;
+  void check_owner() const;
+  void check_arguments(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) const;
+  void attach();
+  void detach();
+  void lead(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts);
+  void follow(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts);
+  void wait_all_returned();
+  void join_wait(const std::function<bool()>& ready, const std::function<std::string()>& missing,
+                 const std::function<void()>& each_look);
+
+  TransportOptions options_;
+  const pid_t owner_;
+  Member member_;
+  Waiter waiter_;
+  std::unique_ptr<Producer> producer_;
+  std::unique_ptr<Consumer> consumer_;
+  std::unique_ptr<Liveness> liveness_;
+
+  std::mutex mutex_;  // of the four below
+  std::condition_variable idle_;
+  bool in_call_ = false;
+  bool closing_ = false;
+  bool closed_ = false;
+  std::uint64_t call_thread_ = 0;
+
+  std::uint64_t joined_ = 0, ran_ = 0, returned_ = 0;
+  std::uint64_t experts_ = 0;
+  Statistics last_;
+};
+
+// Checks everything that can be checked before anything starts; each failure names the argument.
+void check_options(const TransportOptions& options, const ControlBlock& control);
+
+}  // namespace layercast
