@@ -1,0 +1,265 @@
+// Conversion only: addresses, GIL, errors. Policy lives in Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "device.h"
+#include "errors.h"
+#include "python_writer.h"
+#include "transport.h"
+#include "writers/writers.h"
+
+namespace layercast::bindings {
+
+namespace {
+
+using namespace nb::literals;
+using Addresses = std::vector<std::uintptr_t>;
+using Sizes = std::vector<std::size_t>;
+
+std::byte* pointer(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
+
+std::vector<std::byte*> pointers(const Addresses& addresses) {
+  std::vector<std::byte*> out;
+  for (const std::uintptr_t address : addresses) out.push_back(pointer(address));
+  return out;
+}
+
+// None: no limit.
+std::uint64_t limit_ns(std::optional<std::uint64_t> ms) { return ms ? milliseconds(*ms) : kNever; }
+
+bool signal_pending() {
+  const nb::gil_scoped_acquire gil;
+  return PyErr_CheckSignals() != 0;
+}
+
+nb::dict to_dict(const Statistics& s) {
+  const auto ms = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e6; };
+  nb::dict out;
+  out["epoch"] = s.epoch;
+  out["layer_id"] = s.layer;
+  out["expert_count"] = s.experts;
+  out["rank"] = s.rank;
+  out["writer_ms"] = ms(s.writer_ns);
+  out["slot_wait_ms"] = ms(s.slot_wait_ns);
+  out["h2d_ms"] = ms(s.h2d_ns);
+  out["total_ms"] = ms(s.total_ns);
+  out["bytes"] = s.bytes;
+  return out;
+}
+
+// Raises the error with what the Python writer raised as its cause.
+[[noreturn]] void raise_with_cause(const Error& error, const nb::object& cause) {
+  nb::object exception = to_exception(error);
+  if (error.code == Code::kInterrupted) {
+    exception = cause;  // KeyboardInterrupt and its like pass unchanged
+  } else {
+    PyException_SetCause(exception.ptr(), cause.inc_ref().ptr());
+  }
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  nb::raise_python_error();
+}
+
+void run(Transport& transport, std::uint64_t epoch, std::int64_t layer, std::uint64_t experts,
+         Writer& writer) {
+  try {
+    const nb::gil_scoped_release released;
+    transport.run(epoch, layer, experts, writer);
+  } catch (const Error& error) {
+    if (auto* python = dynamic_cast<PythonWriter*>(&writer); python != nullptr && !error.from_group) {
+      if (const nb::object cause = python->take_cause(); cause.is_valid()) raise_with_cause(error, cause);
+    }
+    throw;
+  }
+}
+
+void bind_devices(nb::module_& m) {
+  nb::class_<Device>(m, "Device", "Where a rank's experts go: destination memory and copies to it.")
+      .def("describe", &Device::describe);
+  m.def("host_device", &make_host_device, "Destination in memory of the rank's own.");
+  m.def(
+      "link_device",
+      [](double bytes_per_second, std::uint64_t latency_ns, bool move, std::uint64_t slow_ns,
+         std::uint64_t fail_at, std::uint64_t hang_at) {
+        return make_link_device({bytes_per_second, latency_ns, move, slow_ns, fail_at, hang_at});
+      },
+      "bytes_per_second"_a, "latency_ns"_a = 0, "move"_a = true, "slow_ns"_a = 0, "fail_at"_a = 0,
+      "hang_at"_a = 0,
+      "A simulated bus. 0 bytes per second: as fast as memory; n-th copies to fail or hang count from 1.");
+}
+
+void bind_writers(nb::module_& m) {
+  nb::class_<Writer>(m, "Writer", "Fills every rank's share of a piece.");
+  nb::class_<PythonWriter, Writer>(m, "PythonWriter")
+      .def_static(
+          "views", [](nb::object f) { return new PythonWriter(std::move(f), PythonWriter::Style::kViews); },
+          "callable"_a, nb::rv_policy::take_ownership)
+      .def_static(
+          "addresses",
+          [](nb::object f) { return new PythonWriter(std::move(f), PythonWriter::Style::kAddresses); },
+          "callable"_a, nb::rv_policy::take_ownership);
+  m.def(
+      "memory_writer",
+      [](std::uintptr_t address, std::size_t nbytes, std::size_t source_experts, const Sizes& kind_bytes,
+         std::size_t ranks, nb::object) {
+        return make_memory_writer(pointer(address), nbytes, source_experts, kind_bytes, ranks);
+      },
+      "address"_a, "nbytes"_a, "source_experts"_a, "kind_bytes"_a, "ranks"_a, "owner"_a.none(),
+      nb::keep_alive<0, 6>());
+  m.def(
+      "function_writer",
+      [](std::uintptr_t function, std::uintptr_t user, nb::object) {
+        return make_function_writer(reinterpret_cast<WriterFunction>(function),
+                                    reinterpret_cast<void*>(user));
+      },
+      "function"_a, "user"_a, "owner"_a.none(), nb::keep_alive<0, 3>());
+  m.def("pattern_writer", &make_pattern_writer, "seed"_a);
+  using Table = nb::ndarray<const std::uint64_t, nb::c_contig, nb::device::cpu>;
+  m.def(
+      "block_writer",
+      [](const Table& blocks, const Table& index, std::size_t experts, std::size_t ranks, std::size_t kinds,
+         std::int64_t layer, nb::object) {
+        const auto* rows = reinterpret_cast<const Block*>(blocks.data());
+        return make_block_writer({rows, rows + blocks.size() / 4},
+                                 {index.data(), index.data() + index.size()}, experts, ranks, kinds, layer);
+      },
+      "blocks"_a, "index"_a, "experts"_a, "ranks"_a, "kinds"_a, "layer"_a, "owner"_a.none(),
+      nb::keep_alive<0, 7>());
+  m.def(
+      "count_wrong_pattern",
+      [](std::uint64_t seed, std::int64_t layer, std::size_t rank, std::size_t experts,
+         const Sizes& kind_bytes, const Addresses& destinations) {
+        std::vector<const std::byte*> bases;
+        for (const std::uintptr_t address : destinations) bases.push_back(pointer(address));
+        const nb::gil_scoped_release released;
+        std::int64_t first_bad = -1;
+        const std::size_t wrong =
+            count_wrong_pattern(seed, layer, rank, experts, kind_bytes, bases, first_bad);
+        return std::pair(wrong, first_bad);
+      },
+      "seed"_a, "layer"_a, "rank"_a, "experts"_a, "kind_bytes"_a, "destinations"_a);
+}
+
+void bind_transport(nb::module_& m) {
+  nb::class_<Transport>(m, "Transport")
+      .def(
+          "__init__",
+          [](Transport* self, std::uintptr_t control, std::size_t control_bytes, std::size_t rank,
+             std::size_t tp_size, const Sizes& kind_bytes, std::size_t experts, const Addresses& local_slots,
+             const Addresses& all_slots, std::size_t slot_bytes, std::size_t piece_bytes,
+             const Addresses& destinations, std::shared_ptr<Device> device,
+             std::optional<std::uint64_t> timeout_ms, std::optional<std::uint64_t> join_timeout_ms,
+             std::optional<std::uint64_t> writer_timeout_ms) {
+            TransportOptions o;
+            o.control = pointer(control);
+            o.control_bytes = control_bytes;
+            o.rank = rank;
+            o.tp_size = tp_size;
+            o.kind_bytes = kind_bytes;
+            o.experts = experts;
+            o.local_slots = pointers(local_slots);
+            o.all_slots = pointers(all_slots);
+            o.slot_bytes = slot_bytes;
+            o.piece_bytes = piece_bytes;
+            o.destinations = pointers(destinations);
+            o.device = std::move(device);
+            o.layer_limit_ns = limit_ns(timeout_ms);
+            o.join_limit_ns = limit_ns(join_timeout_ms);
+            o.writer_limit_ns = limit_ns(writer_timeout_ms);
+            o.interrupted = signal_pending;
+            new (self) Transport(std::move(o));
+          },
+          nb::kw_only(), "control"_a, "control_bytes"_a, "rank"_a, "tp_size"_a, "kind_bytes"_a, "experts"_a,
+          "local_slots"_a, "all_slots"_a, "slot_bytes"_a, "piece_bytes"_a, "destinations"_a, "device"_a,
+          "timeout_ms"_a.none(), "join_timeout_ms"_a.none(), "writer_timeout_ms"_a.none())
+      .def("join", &Transport::join, "epoch"_a, "layer_id"_a, "expert_count"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("run", &run, "epoch"_a, "layer_id"_a, "expert_count"_a, "writer"_a)
+      .def(
+          "wait",
+          [](Transport& t, std::uint64_t epoch) {
+            Statistics statistics;
+            {
+              const nb::gil_scoped_release released;
+              statistics = t.wait(epoch);
+            }
+            return to_dict(statistics);
+          },
+          "epoch"_a)
+      .def("close", &Transport::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("statistics", [](const Transport& t) { return to_dict(t.statistics()); })
+      .def(
+          "report_death",
+          [](const Transport& t, std::size_t rank, std::uint64_t pid) {
+            t.report_death(rank, pid, "its connection to the group was cut");
+          },
+          "rank"_a, "pid"_a)
+      .def_prop_ro("closed", &Transport::closed)
+      .def_prop_ro("last_epoch", &Transport::last_epoch)
+      .def_prop_ro("destinations", [](const Transport& t) {
+        Addresses out;
+        for (std::byte* p : t.options().destinations) out.push_back(reinterpret_cast<std::uintptr_t>(p));
+        return out;
+      });
+}
+
+void bind_control(nb::module_& m) {
+  m.def(
+      "initialize_control",
+      [](std::uintptr_t address, std::size_t nbytes, std::uint64_t tp_size, std::uint64_t version,
+         std::size_t ranks, std::size_t slots) {
+        ControlBlock::initialize(pointer(address), nbytes, tp_size, version, ranks, slots);
+      },
+      "address"_a, "nbytes"_a, "tp_size"_a, "version"_a, "ranks"_a, "slots"_a);
+  m.def(
+      "control_bytes",
+      [](std::size_t ranks, std::size_t slots) { return layout_of(ranks, slots).region_bytes; }, "ranks"_a,
+      "slots"_a);
+  m.attr("VERSION_2_BYTES") = kVersion2RegionBytes;
+  m.attr("VERSION_2_RANKS") = kVersion2Ranks;
+  m.attr("VERSION_2_SLOTS") = kVersion2Slots;
+  m.attr("MAX_RANKS") = kMaxRanks;
+  m.attr("MAX_SLOTS") = kMaxSlots;
+  m.attr("MAX_EPOCH") = Transport::kMaxEpoch;
+}
+
+void bind_cut(nb::module_& m) {
+  m.def(
+      "cut",
+      [](const Sizes& kind_bytes, std::size_t experts, std::size_t piece_bytes, bool whole_experts) {
+        const Cut cut(kind_bytes, experts, piece_bytes, whole_experts);
+        std::vector<Run> runs;
+        nb::list pieces;
+        for (std::size_t p = 0; p < cut.pieces(); ++p) {
+          cut.runs(p, runs);
+          nb::list piece;
+          for (const Run& r : runs) {
+            piece.append(nb::make_tuple(r.expert, r.kind, r.offset, r.bytes, r.piece_offset));
+          }
+          pieces.append(piece);
+        }
+        return pieces;
+      },
+      "kind_bytes"_a, "experts"_a, "piece_bytes"_a, "whole_experts"_a,
+      "The cut of a layer: per piece its runs (expert, kind, offset, bytes, offset in the piece).");
+}
+
+}  // namespace
+
+}  // namespace layercast::bindings
+
+NB_MODULE(_native, m) {
+  using namespace layercast::bindings;
+  m.doc() = "The native core of layercast. Not public: use layercast's Python names.";
+  register_translator();
+  bind_control(m);
+  bind_devices(m);
+  bind_writers(m);
+  bind_transport(m);
+  bind_cut(m);
+}
