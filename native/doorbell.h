@@ -92,8 +92,10 @@ class Waiter {
     for (std::uint64_t before = start; before - start < kYieldBudgetNs;) {
       if (ready()) return true;
       const std::uint64_t after = yield();
+      // More threads than cores: whoever we wait for may need this one.
+      spins_ = after - before > kCrowdedYieldNs ? 0 : most_spins_;
       if (after - before > kDearYieldNs) {
-        // Somebody else had work for this core: waiting here only costs it and us.
+        // Somebody has real work for this core: waiting here costs it and us.
         no_yield_until_ = after + kNoYieldNs;
         break;
       }
@@ -114,7 +116,9 @@ class Waiter {
   static constexpr std::uint64_t kYieldBudgetNs = 50'000;
   static constexpr std::uint64_t kDearYieldNs = 200'000;
   static constexpr std::uint64_t kNoYieldNs = 20'000'000;
-  unsigned spins_;
+  static constexpr std::uint64_t kCrowdedYieldNs = 1'000;
+  const unsigned most_spins_;
+  unsigned spins_ = most_spins_;
   std::uint64_t no_yield_until_ = 0;
   std::uint64_t sleeps_ = 0;
 };
