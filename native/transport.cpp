@@ -218,8 +218,10 @@ void Transport::follow(std::uint64_t epoch, std::int64_t layer, std::uint64_t ex
     member_.fail(error);
     throw error;
   };
-  for (refuse_other(); active() < epoch; refuse_other()) {
-    const std::uint64_t last = active();
+  for (;;) {
+    refuse_other();
+    const std::uint64_t last = active();  // one look: the epoch may come between two
+    if (last >= epoch) break;
     join_wait(
         [&] { return active() != last; },
         [&] { return member_.who(0) + " to publish epoch " + text(epoch) + "; its last is " + text(last); },
