@@ -1,19 +1,51 @@
-# Each target sets up all it needs in .venv, inside the tree.
+# Each target sets up all it needs in .venv, inside the tree: Python, make and a C++ compiler are enough.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+NATIVE := $(wildcard native/*.* native/*/*.* bindings/*.*) CMakeLists.txt
+CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h)
 
-.PHONY: test clean
+.PHONY: demo test lint format typing stubs pytest sanitize clean
 
-$(VENV)/.test: pyproject.toml
+$(VENV)/.pip:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --group test --group lint
+	$(PIP) install --upgrade 'pip>=25.1'
 	touch $@
 
-test: $(VENV)/.test
-	$(BIN)/python -m pip install --quiet --no-deps 'numpy>=1.24' 'typer>=0.12' 'rich>=13'
-	PYTHONPATH=src $(BIN)/python -m pytest tests/unit/test_errors.py
+$(VENV)/.build: $(VENV)/.pip pyproject.toml
+	$(PIP) install --group build
+	touch $@
+
+# The package itself, compiled in place; Python sources are read from src/.
+$(VENV)/.package: $(VENV)/.build $(NATIVE)
+	$(PIP) install --no-build-isolation --config-settings=build-dir=build/package --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.package pyproject.toml
+	$(PIP) install --group test --group lint --group e2e
+	touch $@
+
+test: lint pytest sanitize
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
+	$(BIN)/mypy
+	$(BIN)/python tests/check_stubs.py
+
+pytest: $(VENV)/.test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
+
+# Writes src/layercast/_native.pyi anew.
+stubs: $(VENV)/.test
+	$(BIN)/python tests/check_stubs.py --write
 
 clean:
 	rm -rf $(VENV) build dist

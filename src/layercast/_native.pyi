@@ -1,0 +1,88 @@
+"""
+The native core of layercast. Not public: use layercast's Python names.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+def initialize_control(address: int, nbytes: int, tp_size: int, version: int, ranks: int, slots: int) -> None: ...
+
+def control_bytes(ranks: int, slots: int) -> int: ...
+
+VERSION_2_BYTES: int = 8192
+
+VERSION_2_RANKS: int = 8
+
+VERSION_2_SLOTS: int = 2
+
+MAX_RANKS: int = 64
+
+MAX_SLOTS: int = 256
+
+MAX_EPOCH: int = 9223372036854775807
+
+class Device:
+    """Where a rank's experts go: destination memory and copies to it."""
+
+    def describe(self) -> str: ...
+
+def host_device() -> Device:
+    """Destination in memory of the rank's own."""
+
+def link_device(bytes_per_second: float, latency_ns: int = 0, move: bool = True, slow_ns: int = 0, fail_at: int = 0, hang_at: int = 0) -> Device:
+    """
+    A simulated bus. 0 bytes per second: as fast as memory; n-th copies to fail or hang count from 1.
+    """
+
+class Writer:
+    """Fills every rank's share of a piece."""
+
+class PythonWriter(Writer):
+    @staticmethod
+    def views(callable: object) -> PythonWriter: ...
+
+    @staticmethod
+    def addresses(callable: object) -> PythonWriter: ...
+
+def memory_writer(address: int, nbytes: int, source_experts: int, kind_bytes: Sequence[int], ranks: int, owner: object | None) -> Writer: ...
+
+def function_writer(function: int, user: int, owner: object | None) -> Writer: ...
+
+def pattern_writer(seed: int) -> Writer: ...
+
+def block_writer(blocks: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.uint64], dict(order='C', device='cpu', writable=False)], experts: int, ranks: int, kinds: int, layer: int, owner: object | None) -> Writer: ...
+
+def count_wrong_pattern(seed: int, layer: int, rank: int, experts: int, kind_bytes: Sequence[int], destinations: Sequence[int]) -> tuple[int, int]: ...
+
+class Transport:
+    def __init__(self, *, control: int, control_bytes: int, rank: int, tp_size: int, kind_bytes: Sequence[int], experts: int, local_slots: Sequence[int], all_slots: Sequence[int], slot_bytes: int, piece_bytes: int, destinations: Sequence[int], device: Device, timeout_ms: int | None, join_timeout_ms: int | None, writer_timeout_ms: int | None) -> None: ...
+
+    def join(self, epoch: int, layer_id: int, expert_count: int) -> None: ...
+
+    def run(self, epoch: int, layer_id: int, expert_count: int, writer: Writer) -> None: ...
+
+    def wait(self, epoch: int) -> dict: ...
+
+    def close(self) -> None: ...
+
+    def statistics(self) -> dict: ...
+
+    def report_death(self, rank: int, pid: int) -> None: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def last_epoch(self) -> int: ...
+
+    @property
+    def destinations(self) -> list[int]: ...
+
+def cut(kind_bytes: Sequence[int], experts: int, piece_bytes: int, whole_experts: bool) -> list:
+    """
+    The cut of a layer: per piece its runs (expert, kind, offset, bytes, offset in the piece).
+    """
