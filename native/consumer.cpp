@@ -113,7 +113,9 @@ void Consumer::wait_for_more(bool may_submit, std::size_t piece) {
       bell_, deadline,
       [&] {
         return (may_submit && is_ready(piece)) || stop_.load(std::memory_order_acquire) || member_.broken() ||
-               (!in_flight_.empty() && device_.done(in_flight_.front().ticket));
+               (!in_flight_.empty() &&
+                // A copy that has moved has a due time only from then on: the deadline must follow it.
+                (device_.done(in_flight_.front().ticket) || device_.due_ns() < due));
       },
       spin);
 }
