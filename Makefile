@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NATIVE := $(wildcard native/*.* native/*/*.* bindings/*.*) CMakeLists.txt
 CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h)
 
-.PHONY: demo test lint format typing stubs pytest sanitize clean
+.PHONY: demo test lint format typing stubs pytest sanitize sanitize-one clean
 
 $(VENV)/.pip:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -49,3 +49,15 @@ stubs: $(VENV)/.test
 
 clean:
 	rm -rf $(VENV) build dist
+
+# The native tests under ASan+UBSan, then TSan, ranks as threads.
+sanitize: $(VENV)/.build
+	$(MAKE) --no-print-directory sanitize-one NAME=asan FLAGS=address,undefined
+	$(MAKE) --no-print-directory sanitize-one NAME=tsan FLAGS=thread
+
+sanitize-one:
+	mkdir -p build
+	$(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -S . -B build/$(NAME) -DLAYERCAST_NATIVE_TESTS=ON \
+	  -DLAYERCAST_SANITIZE=$(FLAGS) -DCMAKE_BUILD_TYPE=RelWithDebInfo > build/$(NAME).log || (cat build/$(NAME).log; exit 1)
+	$(BIN)/cmake --build build/$(NAME)
+	TSAN_OPTIONS=halt_on_error=1 build/$(NAME)/tests/native/native_tests
