@@ -62,7 +62,6 @@ Transport::Transport(TransportOptions options)
     detach();
     throw;
   }
-  joined_ = 0;
 }
 
 // T17: a rank is one process's; the entry is claimed by compare-and-swap of its state.
@@ -127,7 +126,7 @@ void Transport::join(std::uint64_t epoch, std::int64_t layer, std::uint64_t expe
     refuse(Code::kState, "join(" + text(epoch) + "): epoch " + text(joined_) +
                              " has not been waited for on rank " + text(options_.rank));
   }
-  const std::uint64_t newest = std::max(joined_, options_.rank == 0 ? last_epoch() : joined_);
+  const std::uint64_t newest = std::max(joined_.load(), options_.rank == 0 ? last_epoch() : 0);
   if (epoch <= newest) {
     refuse(Code::kArgument,
            "epoch: expected more than " + text(newest) + ", the last one of this group, got " + text(epoch));

@@ -78,7 +78,8 @@ class Transport {
   bool closed_ = false;
   std::uint64_t call_thread_ = 0;
 
-  std::uint64_t joined_ = 0, ran_ = 0, returned_ = 0;
+  std::atomic<std::uint64_t> joined_{0}, returned_{0};  // close() looks from other threads
+  std::uint64_t ran_ = 0;
   std::uint64_t experts_ = 0;
   Statistics last_;
 };

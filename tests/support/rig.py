@@ -60,7 +60,7 @@ class Rig:
         starts = np.cumsum([0, *self.kinds[:-1]])
         return [base + int(start) for start in starts]
 
-    def open(self, rank: int, **overrides: object) -> _native.Transport:
+    def open(self, rank: int, /, **overrides: object) -> _native.Transport:
         local = [p for s in range(self.slots) for p in self.slot_pointers(s, rank)]
         everybody = [p for s in range(self.slots) for r in range(self.tp) for p in self.slot_pointers(s, r)]
         arguments: dict[str, object] = {
