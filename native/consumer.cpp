@@ -82,16 +82,17 @@ void Consumer::load_layer() {
   std::size_t submitted = 0, acknowledged = 0;
   for (;;) {
     if (member_.broken() || stop_.load(std::memory_order_acquire)) return;
-    const bool first = cut_.pieces() == 0;
-    const bool may_submit = (first || submitted < cut_.pieces()) && in_flight_.size() < control.slots();
-    if (may_submit && is_ready(submitted)) {
-      submit(submitted++);
-      continue;
-    }
+    // Finished pieces first: every acknowledgement frees a slot for the producer.
     if (!in_flight_.empty() && device_.done(in_flight_.front().ticket)) {
       acknowledge(in_flight_.front());
       in_flight_.pop_front();
       if (++acknowledged == cut_.pieces()) break;
+      continue;
+    }
+    const bool first = cut_.pieces() == 0;
+    const bool may_submit = (first || submitted < cut_.pieces()) && in_flight_.size() < control.slots();
+    if (may_submit && is_ready(submitted)) {
+      submit(submitted++);
       continue;
     }
     wait_for_more(may_submit, submitted);
