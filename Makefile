@@ -26,6 +26,9 @@ $(VENV)/.test: $(VENV)/.package pyproject.toml
 	$(PIP) install --group test --group lint --group e2e
 	touch $@
 
+demo: $(VENV)/.package
+	$(BIN)/layercast demo $(DEMO_ARGS)
+
 test: lint pytest sanitize
 
 lint: $(VENV)/.test

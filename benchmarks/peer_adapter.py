@@ -29,7 +29,17 @@ class Backend:
         return _native.link_device(gbps * 1e9, move=os.environ.get("STUB_COPY", "1") == "1")
 
     def __init__(
-        self, rank, tp, control_addr, control_size, local_host, local_gpu, all_host, sizes, num_experts, timeout_ms
+        self,
+        rank,
+        tp,
+        control_addr,
+        control_size,
+        local_host,
+        local_gpu,
+        all_host,
+        sizes,
+        num_experts,
+        timeout_ms,
     ):
         self.t = kt.FP8LayerwiseTransport(
             control_addr, control_size, rank, tp, -1, local_host, local_gpu, all_host, sizes, num_experts, timeout_ms,

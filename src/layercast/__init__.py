@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+from layercast.checkpoint import Checkpoint
+from layercast.devices import open_device
 from layercast.errors import LayercastError
+from layercast.geometry import ExpertLayout
+from layercast.group import Group
+from layercast.launch import launch
+from layercast.observe import LayerStatistics
+from layercast.sources import CheckpointSource, LayerSource, SyntheticSource
+from layercast.stream import stream_layers
+from layercast.transport import Transport
 
-__all__ = ["LayercastError", "__version__"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointSource",
+    "ExpertLayout",
+    "Group",
+    "LayerSource",
+    "LayerStatistics",
+    "LayercastError",
+    "SyntheticSource",
+    "Transport",
+    "__version__",
+    "launch",
+    "open_device",
+    "stream_layers",
+]
 __version__ = "0.1.0"

@@ -100,15 +100,11 @@ class ExpertLayout:
     def kind_index(self, name: str) -> int:
         """Position of the kind called `name`; GeometryError where there is none."""
         if name not in self.names:
-            raise GeometryError(
-                f"format {self.format} has no kind {name!r}", hint=f"kinds: {', '.join(self.names)}"
-            )
+            raise GeometryError(f"format {self.format} has no kind {name!r}", hint=f"kinds: {', '.join(self.names)}")
         return self.names.index(name)
 
 
-def fp8_block_layout(
-    hidden: int, intermediate: int, tp: int, *, block: tuple[int, int] = BLOCK
-) -> ExpertLayout:
+def fp8_block_layout(hidden: int, intermediate: int, tp: int, *, block: tuple[int, int] = BLOCK) -> ExpertLayout:
     """Layout of block FP8: e4m3 weights, one float32 scale per block of `block[0]` rows x `block[1]` columns.
 
     w13 [2*Ir, H], w13_scale [2*ceil(Ir/b0), ceil(H/b1)], w2 [H, Ir], w2_scale [ceil(H/b0), ceil(Ir/b1)]:

@@ -35,9 +35,7 @@ def initialize_fp8_layerwise_control(control_ptr: int, control_size: int, tp_siz
     """
     if not 1 <= tp_size <= FP8_LAYERWISE_MAX_TP_SIZE:
         raise ConfigError(f"tp_size: expected 1..{FP8_LAYERWISE_MAX_TP_SIZE}, got {tp_size}")
-    _native.initialize_control(
-        control_ptr, control_size, tp_size, 2, _native.VERSION_2_RANKS, _native.VERSION_2_SLOTS
-    )
+    _native.initialize_control(control_ptr, control_size, tp_size, 2, _native.VERSION_2_RANKS, _native.VERSION_2_SLOTS)
 
 
 class FP8LayerwiseTransport:
@@ -111,9 +109,7 @@ class FP8LayerwiseTransport:
         """Enter a layer. Every rank; epochs grow; ranks must agree on layer and count."""
         self._native.join(epoch, layer_id, expert_count)
 
-    def run_producer(
-        self, epoch: int, layer_id: int, expert_count: int, writer: ExpertWriter | _native.Writer
-    ) -> None:
+    def run_producer(self, epoch: int, layer_id: int, expert_count: int, writer: ExpertWriter | _native.Writer) -> None:
         """Stream a joined layer (rank 0). Returns when every rank has acknowledged every expert."""
         self._native.run(epoch, layer_id, expert_count, self._as_writer(writer))
 

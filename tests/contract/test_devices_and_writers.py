@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
-from layercast import _native
 from tests.support import writers
 from tests.support.rig import Rig
+
+from layercast import _native
 
 DEVICES: dict[str, Callable[[], _native.Device]] = {
     "host": _native.host_device,
@@ -46,7 +46,14 @@ def test_every_device_and_writer_moves_the_same_bytes(device: str, style: str, t
         ((64, 64, 64, 64), 288, 1 << 16),
         ((5000,), 3, 1),
     ],
-    ids=["one byte", "bytes in sevens", "many experts per piece", "pieces of an expert", "tiny", "a byte a piece"],
+    ids=[
+        "one byte",
+        "bytes in sevens",
+        "many experts per piece",
+        "pieces of an expert",
+        "tiny",
+        "a byte a piece",
+    ],
 )
 @pytest.mark.parametrize("style", ["pattern", "views"])
 @pytest.mark.parametrize("device", ["host", "link-unpaced"])

@@ -17,9 +17,7 @@ from layercast.checkpoint import Checkpoint, write_demo_checkpoint
 NEEDED = ("torch", "transformers", "accelerate")  # transformers reads FP8 checkpoints only beside accelerate
 ABSENT = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 pytestmark = [
-    pytest.mark.skipif(
-        bool(ABSENT), reason=f"needs {', '.join(ABSENT)}, the independent reader to compare with"
-    ),
+    pytest.mark.skipif(bool(ABSENT), reason=f"needs {', '.join(ABSENT)}, the independent reader to compare with"),
     pytest.mark.filterwarnings("ignore"),  # of other packages
     pytest.mark.timeout(300),
 ]
@@ -86,9 +84,7 @@ def test_transformers_finds_every_tensor_and_no_other(loaded: tuple[Any, dict[st
     assert all(bool(value.isfinite().all()) for value in model.parameters())
 
 
-def assert_same(
-    checkpoint: Checkpoint, experts: list[tuple[Any, Any]], tp: int, through_blocks: bool
-) -> None:
+def assert_same(checkpoint: Checkpoint, experts: list[tuple[Any, Any]], tp: int, through_blocks: bool) -> None:
     hidden, inner, part = SIZES["hidden"], SIZES["intermediate"], SIZES["intermediate"] // tp
     for layer, (gate_up, down) in zip(checkpoint.layers, experts, strict=True):
         blocks = checkpoint.blocks(layer, tp)
@@ -103,9 +99,7 @@ def assert_same(
                 w2 = dequantise(kinds["w2"], kinds["w2_scale"], hidden)
                 theirs = gate_up[expert].reshape(2, inner, hidden)[:, mine].reshape(2 * part, hidden)
                 np.testing.assert_array_equal(w13.view(np.uint32), theirs.copy().view(np.uint32))
-                np.testing.assert_array_equal(
-                    w2.view(np.uint32), down[expert][:, mine].copy().view(np.uint32)
-                )
+                np.testing.assert_array_equal(w2.view(np.uint32), down[expert][:, mine].copy().view(np.uint32))
 
 
 @pytest.mark.parametrize("through_blocks", [False, True], ids=["reference", "blocks"])

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from layercast import _native
 from tests.support.foreign import ForeignRank
 from tests.support.rig import Rig
 from tests.support.writers import make, pattern_source
+
+from layercast import _native
 
 KINDS, EXPERTS, SEED, LAYER = (200, 8, 100, 4), 9, 21, 4
 
@@ -104,7 +104,17 @@ def test_with_the_peer(peer_rank: int) -> None:
     everybody = [p for s in range(2) for r in range(2) for p in rig.slot_pointers(s, r)] if peer_rank == 0 else []
     destinations = [d.address for d in rig.destinations[peer_rank]]
     theirs = peer.Transport(  # type: ignore[attr-defined]
-        rig.control.address, 8192, peer_rank, 2, 0, local, destinations, everybody, list(KINDS), EXPERTS, 20000
+        rig.control.address,
+        8192,
+        peer_rank,
+        2,
+        0,
+        local,
+        destinations,
+        everybody,
+        list(KINDS),
+        EXPERTS,
+        20000,
     )
     ours = rig.open(1 - peer_rank)
 

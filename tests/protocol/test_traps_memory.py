@@ -8,10 +8,10 @@ import threading
 import time
 
 import pytest
-
-from layercast import _native, errors
 from tests.support.processes import Child
 from tests.support.rig import Rig
+
+from layercast import _native, errors
 
 KINDS = (64, 8)
 
@@ -110,7 +110,10 @@ def test_trap_26_overflows_are_refused_in_the_constructor() -> None:
         ({"kind_bytes": [64, 0]}, r"kind_bytes\[1\]: expected > 0, got 0"),
         ({"experts": 0}, "num_experts: expected > 0, got 0"),
         ({"local_slots": [4096]}, r"local_host_ptrs: expected 4 pointers \(\[slot\]\), got 1"),
-        ({"local_slots": [4096, 0, 4096, 4096]}, r"local_host_ptrs\[1\]: expected an address, got a null pointer"),
+        (
+            {"local_slots": [4096, 0, 4096, 4096]},
+            r"local_host_ptrs\[1\]: expected an address, got a null pointer",
+        ),
         ({"all_slots": []}, r"all_rank_host_ptrs: expected 4 pointers \(\[slot\]\[rank\]\), got 0"),
         ({"destinations": [4096]}, "destinations: expected 2 pointers"),
         ({"destinations": [4096, 0]}, r"destinations\[1\]: expected an address, got a null pointer"),

@@ -6,10 +6,10 @@ import os
 import threading
 
 import pytest
-
-from layercast import _native, errors, kt
 from tests.support.processes import Child
 from tests.support.rig import Rig
+
+from layercast import _native, errors, kt
 
 KINDS = (64, 8)
 

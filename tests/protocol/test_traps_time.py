@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-
-from layercast import _native, errors
 from tests.support.processes import Child, eventually
 from tests.support.rig import Rig
+
+from layercast import _native, errors
 
 KINDS = (64, 8)
 
@@ -47,12 +47,15 @@ def test_trap_02_blocked_threads_sleep_in_the_kernel() -> None:
     with Rig(2, KINDS, 4, piece_bytes=72) as rig:
         release = threading.Event()
         worker = threading.Thread(
-            target=rig.load, args=(1, 0, 4, _native.PythonWriter.views(lambda expert, views: release.wait(20)))
+            target=rig.load,
+            args=(1, 0, 4, _native.PythonWriter.views(lambda expert, views: release.wait(20))),
         )
         worker.start()
         eventually(lambda: struct.unpack_from("<Q", rig.control.map, 512)[0] == 1)
         time.sleep(0.2)
-        states = {name: s[0] for name, s in thread_states().items() if name.startswith(("layercast-copy", "layercast-live"))}
+        states = {
+            name: s[0] for name, s in thread_states().items() if name.startswith(("layercast-copy", "layercast-live"))
+        }
         release.set()
         worker.join()
         assert len(states) == 4 and set(states.values()) == {"S"}, states

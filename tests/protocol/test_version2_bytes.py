@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
+from tests.support.rig import Region, Rig
 
 from layercast import _native, errors, kt
-from tests.support.rig import Region, Rig
 
 
 def u64(region: Region, offset: int) -> int:

@@ -47,9 +47,7 @@ class Rig:
         share = sum(self.kinds)
         self.slot_bytes = share if self.version == 2 else max(self.piece_bytes, share)
         self.control = Region(max(8192, _native.control_bytes(ranks, self.slots)))
-        _native.initialize_control(
-            self.control.address, self.control.nbytes, self.tp, self.version, ranks, self.slots
-        )
+        _native.initialize_control(self.control.address, self.control.nbytes, self.tp, self.version, ranks, self.slots)
         self.slot_memory = [Region(self.slots * self.slot_bytes) for _ in range(self.tp)]
         self.destinations = [[Region(self.experts * k) for k in self.kinds] for _ in range(self.tp)]
 

@@ -98,15 +98,11 @@ def tiny_model(
     model.config |= config
     model.tensors[f"{prefix}embed_tokens.weight"] = random_tensor(rng, "BF16", (8, hidden))
     for layer in moe:
-        model.tensors[f"{prefix}layers.{layer}.mlp.gate.weight"] = random_tensor(
-            rng, "BF16", (experts, hidden)
-        )
+        model.tensors[f"{prefix}layers.{layer}.mlp.gate.weight"] = random_tensor(rng, "BF16", (experts, hidden))
         shared = f"{prefix}layers.{layer}.mlp.shared_experts.gate_proj.weight"
         model.tensors[shared] = random_tensor(rng, "F8_E4M3", (128, hidden))
         for expert in range(experts):
-            add_expert(
-                model, rng, f"{prefix}layers.{layer}.mlp.experts.{expert}", hidden, intermediate, block
-            )
+            add_expert(model, rng, f"{prefix}layers.{layer}.mlp.experts.{expert}", hidden, intermediate, block)
     return model
 
 

@@ -89,16 +89,12 @@ def test_slices_of_all_ranks_put_together_are_the_whole(
         parts.append([walk(filled.of(0, rank, number)) for number in range(4)])
         assert parts[-1] == [plain[name].tobytes() for name in layout.names]
     for number, (first, second) in ((0, (0, 2)), (1, (1, 3))):
-        halves = [
-            (part[number][: len(part[number]) // 2], part[number][len(part[number]) // 2 :]) for part in parts
-        ]
+        halves = [(part[number][: len(part[number]) // 2], part[number][len(part[number]) // 2 :]) for part in parts]
         assert b"".join(half[0] for half in halves) == tensors[first].tobytes()
         assert b"".join(half[1] for half in halves) == tensors[second].tobytes()
     for number, source in ((2, 4), (3, 5)):
         rows = sources[source].shape[0]
-        together = np.concatenate(
-            [np.frombuffer(p[number], np.uint8).reshape(rows, -1) for p in parts], axis=1
-        )
+        together = np.concatenate([np.frombuffer(p[number], np.uint8).reshape(rows, -1) for p in parts], axis=1)
         assert together.tobytes() == tensors[source].tobytes()
 
 

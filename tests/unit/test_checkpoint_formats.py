@@ -44,9 +44,7 @@ OTHERS: list[tuple[dict[str, Any] | None, str]] = [
 
 
 @pytest.mark.parametrize(("quantization", "name"), OTHERS)
-def test_other_formats_are_refused_by_name(
-    tmp_path: Path, quantization: dict[str, Any] | None, name: str
-) -> None:
+def test_other_formats_are_refused_by_name(tmp_path: Path, quantization: dict[str, Any] | None, name: str) -> None:
     error = refused(tiny_model(quantization_config=quantization), tmp_path, "format")
     assert f"format {name} is not supported yet; supported: fp8_block" in error.message
 

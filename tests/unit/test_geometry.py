@@ -28,9 +28,7 @@ def test_bytes_of_the_published_table(tp: int) -> None:
 
 
 def test_named_shapes() -> None:
-    seen = {
-        name: (s.hidden, s.intermediate, s.experts, s.layers[0], s.layers[-1]) for name, s in SHAPES.items()
-    }
+    seen = {name: (s.hidden, s.intermediate, s.experts, s.layers[0], s.layers[-1]) for name, s in SHAPES.items()}
     assert seen == {
         "glm-5-next": (4096, 2048, 288, 3, 44),
         "deepseek-v3": (7168, 2048, 256, 3, 60),
@@ -117,9 +115,7 @@ blocks = st.tuples(st.sampled_from([32, 64, 128]), st.sampled_from([32, 64, 128]
 
 
 @given(hidden=sizes, intermediate=sizes, tp=st.integers(1, 8), block=blocks)
-def test_ranks_share_an_expert_or_are_refused(
-    hidden: int, intermediate: int, tp: int, block: tuple[int, int]
-) -> None:
+def test_ranks_share_an_expert_or_are_refused(hidden: int, intermediate: int, tp: int, block: tuple[int, int]) -> None:
     on_grid = tp == 1 or (intermediate % tp == 0 and all(intermediate // tp % size == 0 for size in block))
     assert (tp in ranks_that_work(intermediate, block)) == on_grid
     if not on_grid:

@@ -146,9 +146,7 @@ class Checkpoint:
             "intermediate_size": self.intermediate_size,
             "num_experts": self.num_experts,
             "layers": {"first": self.layers[0], "last": self.layers[-1], "count": len(self.layers)},
-            "prediction_layers": [
-                layer for layer in self._config_layers.prediction if layer in self._survey.experts
-            ],
+            "prediction_layers": [layer for layer in self._config_layers.prediction if layer in self._survey.experts],
             "name_prefix": self._survey.prefix,
             "kinds": {kind.name: {"shape": list(kind.shape), "dtype": kind.dtype} for kind in whole.kinds},
             "expert_bytes": whole.nbytes,
@@ -161,7 +159,5 @@ class Checkpoint:
 
     def _opened(self) -> TensorIndex:
         if self._index is None:
-            raise StateError(
-                f"checkpoint {self.path} is closed", hint="call inside the with block, or open it again"
-            )
+            raise StateError(f"checkpoint {self.path} is closed", hint="call inside the with block, or open it again")
         return self._index

@@ -100,9 +100,7 @@ def _check(sizes: _Sizes, shards: int) -> None:
         if value % _GRID:
             raise ConfigError(f"{name} is {value}, expected a multiple of {_GRID}")
     if shards > sizes.layers:
-        raise ConfigError(
-            f"{shards} shards for {sizes.layers} layers", hint="use as many shards as layers at most"
-        )
+        raise ConfigError(f"{shards} shards for {sizes.layers} layers", hint="use as many shards as layers at most")
 
 
 def _split(tensors: list[TensorSpec], shards: int, total: int) -> list[list[TensorSpec]]:

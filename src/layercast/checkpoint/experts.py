@@ -62,10 +62,7 @@ def locate_experts(
     for layer in layers:
         _check_experts(layer, survey.experts[layer], num_experts)
         names = [
-            [
-                family.tensor(survey.prefix, layer, expert, source.projection, source.suffix)
-                for source in sources
-            ]
+            [family.tensor(survey.prefix, layer, expert, source.projection, source.suffix) for source in sources]
             for expert in range(num_experts)
         ]
         addresses[layer] = _locate(index, layer, names, sources, missing)
@@ -185,9 +182,7 @@ def _refuse_missing(index: TensorIndex, missing: list[str]) -> None:
     raise CheckpointError(
         f"missing scales ({len(scales)}): {_shown(scales)}",
         reason="missing_scale",
-        hint="there is a scale without _inv, as other formats have"
-        if channel
-        else "the checkpoint is incomplete",
+        hint="there is a scale without _inv, as other formats have" if channel else "the checkpoint is incomplete",
     )
 
 

@@ -61,11 +61,7 @@ class Family:
         """The expert tensors among `names`, with their parts."""
         match, back = self.pattern().fullmatch, {word: key for key, word in self.projections}
         found = ((name, match(name)) for name in names)
-        return {
-            name: ExpertName(hit[1], int(hit[2]), int(hit[3]), back[hit[4]], hit[5])
-            for name, hit in found
-            if hit
-        }
+        return {name: ExpertName(hit[1], int(hit[2]), int(hit[3]), back[hit[4]], hit[5]) for name, hit in found if hit}
 
     def tensor(self, prefix: str, layer: int, expert: int, projection: str, suffix: str) -> str:
         """The full name of one tensor."""
@@ -95,9 +91,7 @@ def _leading_dense(config: ModelConfig, total: int) -> tuple[int, ...]:
     if isinstance(frequency, list):
         return _listed(config, "moe_layer_freq", total, {1: True, 0: False})
     if not config.has("first_k_dense_replace"):
-        raise config.error(
-            "first_k_dense_replace", "is missing, and so is mlp_layer_types: which layers are MoE?"
-        )
+        raise config.error("first_k_dense_replace", "is missing, and so is mlp_layer_types: which layers are MoE?")
     first = config.integer("first_k_dense_replace")
     step = config.integer("moe_layer_freq", default=1, minimum=1)
     return tuple(layer for layer in range(total) if layer >= first and layer % step == 0)

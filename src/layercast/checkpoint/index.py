@@ -155,9 +155,7 @@ def _weight_map(index: Path) -> dict[str, str]:
         raise CheckpointError(f"{index}: weight_map is missing, empty or no object", reason="index_entry")
     for tensor, shard in weight_map.items():
         if not isinstance(shard, str):
-            raise CheckpointError(
-                f"{index}: {tensor} maps to {shard!r}, not to a file's name", reason="index_entry"
-            )
+            raise CheckpointError(f"{index}: {tensor} maps to {shard!r}, not to a file's name", reason="index_entry")
     for shard in set(weight_map.values()):
         _check_shard_name(index, shard)
     return weight_map

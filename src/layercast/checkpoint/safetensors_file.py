@@ -130,25 +130,19 @@ def _parse_tensors(path: Path, header: dict[str, Any], data_start: int) -> dict[
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise CheckpointError(f"{path}: __metadata__ must map text to text", reason="metadata")
-    return {
-        name: _parse_tensor(f"{path}: tensor {name}", entry, data_start) for name, entry in header.items()
-    }
+    return {name: _parse_tensor(f"{path}: tensor {name}", entry, data_start) for name, entry in header.items()}
 
 
 def _parse_tensor(what: str, entry: Any, data_start: int) -> TensorInfo:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         seen = sorted(entry) if isinstance(entry, dict) else type(entry).__name__
-        raise CheckpointError(
-            f"{what}: expected dtype, shape and data_offsets, seen {seen}", reason="tensor_entry"
-        )
+        raise CheckpointError(f"{what}: expected dtype, shape and data_offsets, seen {seen}", reason="tensor_entry")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     bits = DTYPE_BITS.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
         raise CheckpointError(f"{what}: dtype {dtype!r} is not one of the format's", reason="dtype")
     if not _are_sizes(shape):
-        raise CheckpointError(
-            f"{what}: shape {shape!r} is not a list of whole numbers below 2^64", reason="shape"
-        )
+        raise CheckpointError(f"{what}: shape {shape!r} is not a list of whole numbers below 2^64", reason="shape")
     if not _are_sizes(offsets) or len(offsets) != 2:
         raise CheckpointError(
             f"{what}: data_offsets {offsets!r} are not two whole numbers below 2^64", reason="offsets"

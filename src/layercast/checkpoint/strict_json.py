@@ -37,9 +37,7 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
     Raises CheckpointError with reason "json" (not JSON), "json_duplicate" or "json_not_object".
     """
     try:
-        value = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant
-        )
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
     except _DuplicateKey as error:
         raise CheckpointError(
             f"{what} holds the key {error.args[0]!r} twice",
@@ -51,9 +49,7 @@ def parse_object(data: bytes, what: str) -> dict[str, Any]:
             f"{what} is not valid JSON: {error}", reason="json", hint="the file is damaged; fetch it again"
         ) from error
     if not isinstance(value, dict):
-        raise CheckpointError(
-            f"{what} is a JSON {type(value).__name__}, expected an object", reason="json_not_object"
-        )
+        raise CheckpointError(f"{what} is a JSON {type(value).__name__}, expected an object", reason="json_not_object")
     return value
 
 
@@ -62,9 +58,7 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         size = path.stat().st_size
         if size > FILE_CAP:
-            raise CheckpointError(
-                f"{path} has {size} bytes, at most {FILE_CAP} are read", reason="json_too_large"
-            )
+            raise CheckpointError(f"{path} has {size} bytes, at most {FILE_CAP} are read", reason="json_too_large")
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}", reason="unreadable") from error

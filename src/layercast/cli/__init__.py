@@ -1,25 +1,7 @@
-"""The command line: one file per command."""
+"""The command line: one file per command. stdout is data, stderr is talk."""
 
 from __future__ import annotations
 
-import typer
+from layercast.cli.main import app, main
 
-import layercast
-
-app = typer.Typer(no_args_is_help=True, add_completion=False)
-
-
-@app.callback()
-def root() -> None:
-    """Move the experts of mixture-of-experts layers to every tensor-parallel rank."""
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(layercast.__version__)
-
-
-def main() -> None:
-    """Entry point of the `layercast` command."""
-    app()
+__all__ = ["app", "main"]

@@ -1,0 +1,58 @@
+"""The `layercast` command: its commands, and how errors reach a person."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+import layercast
+from layercast.cli.demo import demo
+from layercast.cli.stream import stream
+from layercast.errors import ConfigError, LaunchError, LayercastError, ResourceError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Moves the experts of mixture-of-experts layers from host memory to every tensor-parallel rank.",
+)
+app.command()(demo)
+app.command()(stream)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(layercast.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Options of every command."""
+
+
+def main() -> None:
+    """Entry point: exit code 0 for success, 2 for what the user can mend, 1 for a failed stream."""
+    try:
+        app()
+    except LayercastError as error:
+        sys.exit(report(error))
+    except KeyboardInterrupt:
+        print("layercast: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def report(error: LayercastError) -> int:
+    """One line on stderr, with a hint where there is one; returns the exit code."""
+    cause = error.__cause__ if isinstance(error, LaunchError) else error
+    if isinstance(cause, LayercastError):
+        error = cause
+    text = " ".join(error.message.split("\n")[0].split())
+    hint = f" (hint: {error.hint})" if error.hint else ""
+    print(f"layercast: {text}{hint}", file=sys.stderr)
+    return 2 if isinstance(error, ConfigError | ResourceError) else 1

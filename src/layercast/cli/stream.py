@@ -1,0 +1,50 @@
+"""`layercast stream`: a checkpoint's layers, or a synthetic shape's, to every rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from layercast.cli.streaming import Plan, compare_with_source, finish, parse_layers, run
+from layercast.errors import ConfigError
+from layercast.transport import DEFAULT_PIECE_BYTES, DEFAULT_SLOTS
+
+
+def stream(
+    checkpoint: Annotated[Path | None, typer.Argument(help="Folder or file of a safetensors checkpoint.")] = None,
+    synthetic: Annotated[
+        str | None, typer.Option(help="Instead of a checkpoint: a model's shape, such as glm-5-next.")
+    ] = None,
+    tp: Annotated[int, typer.Option(help="Tensor-parallel ranks, a process each.")] = 2,
+    device: Annotated[str, typer.Option(help="host, or a simulated bus such as link:25GB/s.")] = "host",
+    layers: Annotated[
+        str | None, typer.Option(help="A count (2: the first two) or a range (3:44, both included).")
+    ] = None,
+    slots: Annotated[int, typer.Option(help="Buffers per rank between rank 0 and the devices.")] = DEFAULT_SLOTS,
+    piece_bytes: Annotated[int, typer.Option(help="Bytes per rank handed over at a time.")] = DEFAULT_PIECE_BYTES,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every byte on every rank.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Stream MoE layers, one after the other, to every rank."""
+    if (checkpoint is None) == (synthetic is None):
+        raise ConfigError("name either a checkpoint or a shape with --synthetic", hint="layercast stream --help")
+    if tp < 1:
+        raise ConfigError(f"--tp {tp}: expected at least 1")
+    if verify and "move=no" in device:
+        raise ConfigError(f"--verify: device {device} moves no bytes that could be verified")
+    plan = Plan(
+        tp=tp,
+        layers=(),
+        checkpoint=checkpoint,
+        synthetic=synthetic,
+        device=device,
+        slots=slots,
+        piece_bytes=piece_bytes,
+        verifier=compare_with_source if verify else None,
+    )
+    chosen = parse_layers(layers, plan.open().layers)
+    plan = Plan(**{**plan.__dict__, "layers": chosen})
+    raise typer.Exit(finish(run(plan, Console(stderr=True)), as_json))

@@ -1,0 +1,230 @@
+"""The group: ranks of one machine that share memory, meet, and notice each other's end."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from layercast import rendezvous as rv
+from layercast.config import Environment
+from layercast.errors import ConfigError, ForkError, PeerClosed, PeerDied
+from layercast.hub import Hub, Losses, Refusal
+from layercast.link import Link, LocalLink, RemoteLink
+from layercast.memory import SharedMemory
+
+__all__ = ["Group", "Refusal"]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def _close(link: Link, owner: int) -> None:
+    if os.getpid() == owner:
+        link.close()
+    else:
+        link.abandon()
+
+
+class Group:
+    """One rank's place in a group of `tp` ranks on this machine, found by name.
+
+    Rank 0 serves the group and waits for nobody here; the others wait up to `timeout` seconds (None: no
+    limit) for it. Ranks start in any order, and a rank whose process has ended may be taken by a new one.
+    Errors: ConfigError (a rank or name that is taken or impossible, a run-time directory that others can
+    write to), AgreementError (tp or the library's protocol differ), JoinTimeout.
+
+    Attributes: `name`, `rank`, `tp`, `timeout`. A context manager; after a fork the child's copy is inert.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rank: int,
+        tp: int,
+        *,
+        timeout: float | None = 600.0,
+        runtime_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"group name {name!r}: 1 to 64 letters, digits, '.', '_' or '-' are allowed")
+        if tp < 1 or not 0 <= rank < tp:
+            raise ConfigError(f"rank {rank} of tp={tp}: a rank from 0 to tp - 1 is needed")
+        self.name, self.rank, self.tp = name, rank, tp
+        self.timeout = _checked(timeout)
+        self._owner = os.getpid()
+        self._who = f"rank {rank} (pid {self._owner}) of group {name!r}"
+        self._losses = Losses()
+        self._counts: Counter[str] = Counter()
+        self._hub = Hub(name, tp, self._losses)
+        path = Path(runtime_dir) if runtime_dir is not None else Environment.read().runtime_dir
+        directory = rv.Directory(path)
+        try:
+            self._link: Link = LocalLink(self._hub, directory, timeout) if rank == 0 else self._join(directory)
+        except BaseException:
+            directory.close()
+            raise
+        # Runs when the group is forgotten, and at the interpreter's exit while threads still run.
+        weakref.finalize(self, _close, self._link, self._owner)
+
+    @classmethod
+    def from_environment(cls, *, timeout: float | None = 600.0) -> Group:
+        """The group of this machine's torchrun processes. ConfigError names the variables that are amiss."""
+        place = Environment.read().torchrun()
+        return cls(place.name, place.rank, place.tp, timeout=timeout)
+
+    def _join(self, directory: rv.Directory) -> RemoteLink:
+        me = {"rank": self.rank, "tp": self.tp, "pid": self._owner}
+        hello = {"op": "hello", "protocol": rv.PROTOCOL, **me}
+        absent = f"rank 0 to start (nobody serves {directory.path / self.name}.sock)"
+        patience = rv.Patience(self.timeout, self._who, absent, 0)
+        pause = 0.001
+        while True:
+            if (sock := directory.connect(self.name)) is not None:
+                link = RemoteLink(sock, self.name, self.tp, self._losses)
+                patience.whom = f"rank 0 (pid {link.pid}) to answer"
+                try:
+                    link.call(hello, patience, ask=False)
+                    link.seated = True
+                    directory.close()
+                    return link
+                except (PeerDied, PeerClosed):
+                    link.close()  # it ended just now: wait for its successor
+                except BaseException:
+                    link.close()
+                    raise
+                patience.whom = absent
+            time.sleep(patience.begin(pause))
+            patience.end()
+            pause = min(pause * 2, 0.1)
+
+    def _call(self, message: Mapping[str, Any], timeout: float | None, whom: str) -> tuple[dict[str, Any], int]:
+        self._refuse_after_fork()
+        limit = self.timeout if timeout is None else _checked(timeout)
+        return self._link.call(message, rv.Patience(limit, self._who, whom), ask=message["op"] != "register")
+
+    def _refuse_after_fork(self) -> None:
+        if os.getpid() != self._owner:
+            raise ForkError(
+                f"group {self.name!r} belongs to pid {self._owner}, not to its fork {os.getpid()}",
+                hint="create it after fork",
+            )
+
+    def share(
+        self,
+        tag: str,
+        nbytes: int,
+        *,
+        agree: Mapping[str, int | str | list[Any]] | None = None,
+        prepare: Callable[[SharedMemory], None] | None = None,
+        timeout: float | None = None,
+    ) -> SharedMemory:
+        """Memory of `nbytes` bytes that all ranks map: made on rank 0, found by `tag` on the others.
+
+        Rank 0 returns at once; the others wait for it up to `timeout` seconds (None: the group's). `nbytes`
+        and every key of `agree` must be equal on all ranks: AgreementError, on the rank that differs, names
+        the key and both values. `prepare` fills the memory on rank 0 before any other rank can see it. Other
+        errors: ResourceError, JoinTimeout, PeerDied, PeerClosed. The caller closes it.
+        """
+        self._refuse_after_fork()
+        asked = {**(agree or {}), "nbytes": nbytes}
+        label = f"{self.name}/{tag}"
+        if self.rank != 0:
+            whom = f"rank 0 (pid {self.peers.get(0, 0)}) to share {tag!r}"
+            _, fd = self._call({"op": "share", "tag": tag, "asked": asked}, timeout, whom)
+            return SharedMemory.attach(fd, nbytes, label)
+        memory = SharedMemory.create(label, nbytes)
+        try:
+            if prepare is not None:
+                prepare(memory)
+        except BaseException:
+            memory.close()
+            raise
+        fd = os.dup(memory.fd)  # the hub's own: it outlives the caller's object
+        try:
+            self._call({"op": "register", "tag": tag, "asked": asked, "fd": fd}, timeout, "its own thread")
+        except BaseException:
+            os.close(fd)
+            memory.close()
+            raise
+        return memory
+
+    def next_tag(self, kind: str) -> str:
+        """A tag for the next shared object of its kind: equal on all ranks if they make them in the same order."""
+        self._counts[kind] += 1
+        return f"{kind}-{self._counts[kind]}"
+
+    def unshare(self, tag: str) -> None:
+        """Rank 0 hands `tag` out no more, until it is shared anew: PeerClosed for whoever asks meanwhile.
+
+        Those who have the memory keep it. Waits for nothing, so it may be called while garbage is collected.
+        """
+        if self.rank != 0:
+            raise ConfigError(f"{self._who} cannot unshare {tag!r}: only rank 0 can")
+        if os.getpid() == self._owner:
+            self._link.tell({"op": "unshare", "tag": tag})
+
+    def gather(self, label: str, value: Any, timeout: float | None = None) -> list[Any]:
+        """Every rank's `value` (JSON, at most 64 KiB), by rank, once all are here.
+
+        `timeout` in seconds; None: the group's. One meeting at a time: StateError on a rank that starts a
+        second one. AgreementError on every rank if the labels differ, PeerDied or PeerClosed as soon as a
+        rank has ended, JoinTimeout naming who has not come.
+        """
+        reply, _ = self._call({"op": "gather", "label": label, "value": value}, timeout, f"all at {label!r}")
+        return list(reply["values"])
+
+    def barrier(self, label: str, timeout: float | None = None) -> None:
+        """Returns when every rank is here. Errors as for `gather`."""
+        self.gather(label, None, timeout)
+
+    @property
+    def peers(self) -> dict[int, int]:
+        """Process ids by rank: of all connected ranks on rank 0, of rank 0 and this one on the others."""
+        self._refuse_after_fork()
+        if isinstance(self._link, RemoteLink):
+            return {self.rank: self._owner} | ({0: self._link.pid} if self._link.over is None else {})
+        return {rank: peer.pid for rank, peer in sorted(self._hub.seats.copy().items())}
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """On rank 0, the last 100 refused processes; empty on the others."""
+        return list(self._hub.refusals)
+
+    def on_peer_lost(self, callback: Callable[[int, int], None]) -> None:
+        """Call `callback(rank, pid)` for each peer that ends without closing, earlier ones included.
+
+        Rank 0 sees all ranks, the others see rank 0. The calls come from the group's own thread.
+        """
+        self._refuse_after_fork()
+        self._losses.listen(callback)
+
+    def off_peer_lost(self, callback: Callable[[int, int], None]) -> None:
+        """Call it no more; nothing happens if it never was registered."""
+        self._losses.forget(callback)
+
+    def close(self) -> None:
+        """Say goodbye and let go of sockets and thread. Idempotent, from any thread, never raises.
+
+        Shared memory stays with its callers.
+        """
+        _close(self._link, self._owner)
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Group {self.name!r} rank {self.rank} of {self.tp}>"
+
+
+def _checked(timeout: float | None) -> float | None:
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(f"timeout is {timeout}, more than 0 seconds are needed (None: no limit)")
+    return timeout

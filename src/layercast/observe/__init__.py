@@ -1,0 +1,7 @@
+"""What happened, in numbers."""
+
+from __future__ import annotations
+
+from layercast.observe.statistics import LayerStatistics
+
+__all__ = ["LayerStatistics"]

@@ -1,0 +1,36 @@
+"""Figures of one layer load, as `Transport.wait` returns them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerStatistics:
+    """One layer on one rank. Times in milliseconds.
+
+    Rank 0's: `writer_ms` inside the writer, `slot_wait_ms` waiting for a free slot, `total_ms` whole production.
+    This rank's: `h2d_ms` while copies to its device were in flight, `bytes` copied.
+    """
+
+    epoch: int
+    layer: int
+    experts: int
+    rank: int
+    writer_ms: float
+    slot_wait_ms: float
+    h2d_ms: float
+    total_ms: float
+    bytes: int
+
+    @classmethod
+    def from_native(cls, figures: Mapping[str, Any]) -> LayerStatistics:
+        """From the native core's names, which are version 2's."""
+        renamed = {"layer_id": "layer", "expert_count": "experts"}
+        return cls(**{renamed.get(name, name): value for name, value in figures.items()})
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,137 @@
+"""Where a whole model's experts come from: a checkpoint, or a synthetic shape that needs no file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from layercast import _native
+from layercast.checkpoint import Checkpoint
+from layercast.errors import ConfigError
+from layercast.geometry import SHAPES, ExpertLayout
+from layercast.writers import Writer, checkpoint_writer, pattern_writer
+
+#: The device layer in host memory: per kind uint8 [experts, bytes].
+HostViews = Sequence[npt.NDArray[np.uint8]]
+
+
+class LayerSource(Protocol):
+    """Layers of experts, cut for any number of ranks."""
+
+    name: str
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """The MoE layers, in the model's order."""
+        ...
+
+    @property
+    def num_experts(self) -> int:
+        """The most experts that a layer has."""
+        ...
+
+    def experts(self, layer: int) -> int:
+        """Experts of this layer."""
+        ...
+
+    def layout(self, tp: int) -> ExpertLayout:
+        """One expert's share per rank. Raises GeometryError."""
+        ...
+
+    def writer(self, layer: int, tp: int) -> Writer:
+        """What rank 0 runs for this layer."""
+        ...
+
+    def wrong_experts(self, layer: int, rank: int, tp: int, views: HostViews) -> list[int]:
+        """Experts whose bytes in the device layer differ from the source's, read again."""
+        ...
+
+
+class CheckpointSource:
+    """The experts of a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.name = str(checkpoint.path)
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """The checkpoint's MoE layers."""
+        return self.checkpoint.layers
+
+    @property
+    def num_experts(self) -> int:
+        """The most experts that a layer has."""
+        return self.checkpoint.num_experts
+
+    def experts(self, layer: int) -> int:
+        """Experts of this layer."""
+        return self.checkpoint.experts(layer)
+
+    def layout(self, tp: int) -> ExpertLayout:
+        """See `Checkpoint.layout`."""
+        return self.checkpoint.layout(tp)
+
+    def writer(self, layer: int, tp: int) -> Writer:
+        """Slices straight from the mapped files."""
+        return checkpoint_writer(self.checkpoint, layer, tp)
+
+    def wrong_experts(self, layer: int, rank: int, tp: int, views: HostViews) -> list[int]:
+        """Compares with slices that numpy cuts from the files."""
+        wrong = []
+        for expert in range(self.experts(layer)):
+            reference = self.checkpoint.reference(layer, expert, rank, tp).values()
+            if not all(np.array_equal(view[expert], kind) for view, kind in zip(views, reference, strict=True)):
+                wrong.append(expert)
+        return wrong
+
+
+@dataclass
+class SyntheticSource:
+    """A real model's shape with bytes that only their place determines; see `layercast.geometry.SHAPES`."""
+
+    name: str
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.name not in SHAPES:
+            raise ConfigError(f"no synthetic shape {self.name!r}", hint=f"there are {', '.join(SHAPES)}")
+        self._shape = SHAPES[self.name]
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """The shape's MoE layers."""
+        return self._shape.layers
+
+    @property
+    def num_experts(self) -> int:
+        """Experts per layer."""
+        return self._shape.experts
+
+    def experts(self, layer: int) -> int:
+        """The same in every layer."""
+        return self._shape.experts
+
+    def layout(self, tp: int) -> ExpertLayout:
+        """Block-FP8."""
+        return self._shape.layout(tp)
+
+    def writer(self, layer: int, tp: int) -> Writer:
+        """A pattern writer; it needs no memory of its own."""
+        return pattern_writer(self.seed)
+
+    def wrong_experts(self, layer: int, rank: int, tp: int, views: HostViews) -> list[int]:
+        """Computes the pattern again; names the first wrong expert only."""
+        wrong, first = _native.count_wrong_pattern(
+            self.seed,
+            layer,
+            rank,
+            self.experts(layer),
+            list(self.layout(tp).sizes),
+            [view.ctypes.data for view in views],
+        )
+        return [first] * bool(wrong)
