@@ -274,8 +274,10 @@ class RemoteLink(Link):
 
     def close(self) -> None:
         if self.over is None and self._verdict is None:
-            self._transmit(rv.encode({"op": "goodbye"}))
-            self._end(rv.failure(StateError, f"group {self._group!r} is closed"))
+            with self._sending:  # the word first: rank 0 hangs up as soon as it has read the goodbye
+                self._verdict = rv.failure(StateError, f"group {self._group!r} is closed")
+                self._transmit(rv.encode({"op": "goodbye"}))
+                self._waker.set()
         _join(self._thread)
 
     def abandon(self) -> None:

@@ -37,14 +37,11 @@ def root(
 
 
 def main() -> None:
-    """Entry point: exit code 0 for success, 2 for what the user can mend, 1 for a failed stream."""
+    """Entry point: exit code 0 for success, 2 for what the user can mend, 1 for a failed stream, 130 for Ctrl-C."""
     try:
         app()
     except LayercastError as error:
         sys.exit(report(error))
-    except KeyboardInterrupt:
-        print("layercast: interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 def report(error: LayercastError) -> int:

@@ -184,8 +184,9 @@ def _report(
 
 def show(report: dict[str, Any], console: Console) -> None:
     """The report as a table and a summary."""
-    table = Table(title=f"{report['source']}: {report['tp']} ranks, device {report['device']}", title_justify="left")
-    for name in ("layer", "experts", "MB", "writer ms", "slot wait ms", "copy ms", "total ms", "GB/s"):
+    title = f"{report['source']}: {report['tp']} ranks, device {report['device']}, times in ms"
+    table = Table(title=title, title_justify="left")
+    for name in ("layer", "experts", "MB", "writer", "slot wait", "copy", "total", "GB/s"):
         table.add_column(name, justify="right")
     for row in report["per_layer"]:
         times = (f"{row[name]:.1f}" for name in ("writer_ms", "slot_wait_ms", "copy_ms", "total_ms"))
@@ -193,8 +194,9 @@ def show(report: dict[str, Any], console: Console) -> None:
         table.add_row(str(row["layer"]), str(row["experts"]), mb, *times, speed)
     console.print(table)
     console.print(
-        f"{report['layers']} layers, {report['experts']} experts, {report['bytes'] / 1e9:.3f} GB to {report['tp']} "
-        f"ranks at {report['gbps']:.2f} GB/s; {report['seconds']:.1f} s in all, processes included"
+        f"{report['layers']} layers, {report['experts']} experts, {report['bytes'] / 1e9:.3f} GB to"
+        f" {report['tp']} ranks at {report['gbps']:.2f} GB/s; {report['seconds']:.1f} s with start-up",
+        soft_wrap=True,
     )
     if report["verified"] is None:
         console.print("not verified (ask with --verify)")
