@@ -50,6 +50,9 @@ nb::dict to_dict(const Statistics& s) {
   out["h2d_ms"] = ms(s.h2d_ns);
   out["total_ms"] = ms(s.total_ns);
   out["bytes"] = s.bytes;
+  out["pieces"] = s.pieces;
+  out["resident_bytes"] = s.resident_bytes;
+  out["direct"] = s.direct;
   return out;
 }
 
@@ -80,7 +83,17 @@ void run(Transport& transport, std::uint64_t epoch, std::int64_t layer, std::uin
 
 void bind_devices(nb::module_& m) {
   nb::class_<Device>(m, "Device", "Where a rank's experts go: destination memory and copies to it.")
-      .def("describe", &Device::describe);
+      .def("describe", &Device::describe)
+      .def_prop_ro("moves", &Device::moves)
+      .def(
+          "pin",
+          [](Device& device, std::uintptr_t address, std::size_t bytes) {
+            device.pin(pointer(address), bytes);
+          },
+          "address"_a, "bytes"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "unpin", [](Device& device, std::uintptr_t address) { device.unpin(pointer(address)); },
+          "address"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("host_device", &make_host_device, "Destination in memory of the rank's own.");
   m.def(
       "link_device",
@@ -118,6 +131,7 @@ void bind_writers(nb::module_& m) {
                                     reinterpret_cast<void*>(user));
       },
       "function"_a, "user"_a, "owner"_a.none(), nb::keep_alive<0, 3>());
+  m.def("direct_writer", &make_direct_writer);
   m.def("pattern_writer", &make_pattern_writer, "seed"_a);
   using Table = nb::ndarray<const std::uint64_t, nb::c_contig, nb::device::cpu>;
   m.def(
@@ -154,7 +168,8 @@ void bind_transport(nb::module_& m) {
              const Addresses& all_slots, std::size_t slot_bytes, std::size_t piece_bytes,
              const Addresses& destinations, std::shared_ptr<Device> device,
              std::optional<std::uint64_t> timeout_ms, std::optional<std::uint64_t> join_timeout_ms,
-             std::optional<std::uint64_t> writer_timeout_ms) {
+             std::optional<std::uint64_t> writer_timeout_ms, std::size_t writer_threads,
+             const std::vector<int>& cpus, std::size_t verify_every, std::size_t trace_events) {
             TransportOptions o;
             o.control = pointer(control);
             o.control_bytes = control_bytes;
@@ -171,14 +186,49 @@ void bind_transport(nb::module_& m) {
             o.layer_limit_ns = limit_ns(timeout_ms);
             o.join_limit_ns = limit_ns(join_timeout_ms);
             o.writer_limit_ns = limit_ns(writer_timeout_ms);
+            o.writer_threads = writer_threads;
+            o.cpus = cpus;
+            o.verify_every = verify_every;
+            o.trace_events = trace_events;
             o.interrupted = signal_pending;
             new (self) Transport(std::move(o));
           },
           nb::kw_only(), "control"_a, "control_bytes"_a, "rank"_a, "tp_size"_a, "kind_bytes"_a, "experts"_a,
           "local_slots"_a, "all_slots"_a, "slot_bytes"_a, "piece_bytes"_a, "destinations"_a, "device"_a,
-          "timeout_ms"_a.none(), "join_timeout_ms"_a.none(), "writer_timeout_ms"_a.none())
-      .def("join", &Transport::join, "epoch"_a, "layer_id"_a, "expert_count"_a,
-           nb::call_guard<nb::gil_scoped_release>())
+          "timeout_ms"_a.none(), "join_timeout_ms"_a.none(), "writer_timeout_ms"_a.none(),
+          "writer_threads"_a = 1, "cpus"_a = std::vector<int>{}, "verify_every"_a = 0, "trace_events"_a = 0)
+      .def(
+          "join",
+          [](Transport& t, std::uint64_t epoch, std::int64_t layer, std::size_t experts, Sizes ids,
+             const std::vector<std::pair<std::size_t, Addresses>>& residents,
+             std::optional<std::size_t> owned) {
+            Job job{epoch, layer, experts, std::move(ids), {}, owned.value_or(SIZE_MAX)};
+            for (const auto& [expert, addresses] : residents) {
+              const auto there = pointers(addresses);
+              job.residents.push_back({expert, {there.begin(), there.end()}});
+            }
+            const nb::gil_scoped_release released;
+            t.join(std::move(job));
+          },
+          "epoch"_a, "layer_id"_a, "expert_count"_a, "ids"_a = Sizes{},
+          "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owned"_a = nb::none(),
+          "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).")
+      .def("cancel", &Transport::cancel, "epoch"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "set_arena",
+          [](Transport& t, std::int64_t layer, const Addresses& kinds) {
+            const auto there = pointers(kinds);
+            t.set_arena(layer, {there.begin(), there.end()});
+          },
+          "layer_id"_a, "kinds"_a)
+      .def("trace",
+           [](const Transport& t) {
+             nb::list out;
+             for (const TraceEvent& e : t.trace()) {
+               out.append(nb::make_tuple(e.start_ns, e.end_ns, e.doing, e.epoch, e.piece, e.worker));
+             }
+             return out;
+           })
       .def("run", &run, "epoch"_a, "layer_id"_a, "expert_count"_a, "writer"_a)
       .def(
           "wait",

@@ -271,11 +271,36 @@ std::optional<Error> ControlBlock::failure() const {
   return error;
 }
 
+void ControlBlock::open_layer(std::uint64_t epoch) const {
+  if (has_extension_) store_release(layer_cell().verdict, verdict_of(epoch, Verdict::kOpen));
+}
+
+bool ControlBlock::close_layer(std::uint64_t epoch) const {
+  if (!has_extension_) return true;
+  std::uint64_t seen = verdict_of(epoch, Verdict::kOpen);
+  return std::atomic_ref<std::uint64_t>(layer_cell().verdict)
+      .compare_exchange_strong(seen, verdict_of(epoch, Verdict::kDone));
+}
+
+bool ControlBlock::cancel_layer(std::uint64_t epoch, std::size_t by) const {
+  if (!has_extension_) return false;
+  std::uint64_t seen = verdict_of(epoch, Verdict::kOpen);
+  if (load_acquire(layer_cell().verdict) != seen) return false;
+  store_relaxed(layer_cell().cancelled_by, by);  // two who cancel at once: either may be named
+  if (!std::atomic_ref<std::uint64_t>(layer_cell().verdict)
+           .compare_exchange_strong(seen, verdict_of(epoch, Verdict::kCancelled))) {
+    return false;
+  }
+  ring_all();
+  return true;
+}
+
 std::uint64_t ControlBlock::progress() const {
   std::uint64_t sum = load_relaxed(cell(layout_.active_epoch)) + load_relaxed(cell(layout_.next_sequence)) +
                       load_relaxed(cell(layout_.producer_done_epoch));
   for (std::size_t r = 0; r < tp_size_; ++r) {
     sum += load_relaxed(cell(layout_.join_epoch, r)) + load_relaxed(cell(layout_.consumer_done_epoch, r));
+    sum += load_relaxed(cell(layout_.bytes, r));
     for (std::size_t s = 0; s < layout_.slots; ++s) sum += load_relaxed(ack(r, s));
     if (has_extension_) sum += load_relaxed(peer(r).beats);
   }

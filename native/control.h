@@ -56,6 +56,9 @@ class ControlBlock {
   PeerCell& peer(std::size_t rank) const { return at<PeerCell>(layout_.peers, rank); }
   LayerCell& layer_cell() const { return at<LayerCell>(layout_.layer_cell); }
   ErrorDetail& error_detail() const { return at<ErrorDetail>(layout_.error_detail); }
+  std::uint64_t& checksum(std::size_t slot, std::size_t rank) const {
+    return at<std::uint64_t>(layout_.checksums, slot * layout_.ranks + rank);
+  }
   Doorbell bell(std::size_t rank, Bell which) const {
     return Doorbell(&at<DoorbellCell>(layout_.doorbells, rank * kBellsPerRank + which));
   }
@@ -75,10 +78,22 @@ class ControlBlock {
   // The cause; waits at most 10 ms for a claimer that is still writing.
   std::optional<Error> failure() const;
 
+  // A layer ends once: done by rank 0, or given up by any rank, whichever decides first ("verdict"). Without
+  // an extension it can only be done.
+  void open_layer(std::uint64_t epoch) const;
+  bool close_layer(std::uint64_t epoch) const;                   // false: given up before
+  bool cancel_layer(std::uint64_t epoch, std::size_t by) const;  // false: it is not open
+  bool cancelled(std::uint64_t epoch) const {
+    return has_extension_ && load_acquire(layer_cell().verdict) == verdict_of(epoch, Verdict::kCancelled);
+  }
+
   // Sum of all counters that move while a layer moves: only "changed" matters.
   std::uint64_t progress() const;
 
  private:
+  static std::uint64_t verdict_of(std::uint64_t epoch, Verdict verdict) {
+    return epoch << 2 | static_cast<std::uint64_t>(verdict);
+  }
   template <class T>
   T& at(std::size_t offset, std::size_t index = 0) const {
     return *reinterpret_cast<T*>(base_ + offset + index * sizeof(T));

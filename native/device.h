@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "clock.h"
 
@@ -36,6 +37,12 @@ class Device {
 
   // Starts the copies, in order, behind all earlier ones. Throws Error(kDeviceCopy).
   virtual Ticket enqueue(std::span<const Copy> copies) = 0;
+  // As enqueue, from memory of the device itself.
+  virtual Ticket enqueue_local(std::span<const Copy> copies) = 0;
+  // Bytes on the device as this process can read them, in `scratch` where it cannot read them in place.
+  virtual const std::byte* read(const std::byte* at, std::size_t bytes, std::vector<std::byte>& scratch) = 0;
+  // False where a copy is only pretended: there is nothing to verify then.
+  virtual bool moves() const { return true; }
   // Whether all copies of the ticket have finished. Throws Error(kDeviceCopy) where one failed.
   virtual bool done(Ticket ticket) = 0;
   // When it is worth asking again if nobody rings before; kNever where the device rings.

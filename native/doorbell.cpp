@@ -42,7 +42,7 @@ Doorbell::Woken Doorbell::sleep(std::uint32_t seen, std::uint64_t deadline_ns) c
 }
 
 // On one core nobody can answer while we spin.
-Waiter::Waiter() : most_spins_(usable_cores() > 1 ? 200 : 0) {}
+Waiter::Waiter() : most_spins_(usable_cores() > 1 ? 1000 : 0) {}
 
 std::uint64_t Waiter::yield() {
   sched_yield();

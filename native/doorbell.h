@@ -61,7 +61,10 @@ class Waiter {
   // Until `ready()` holds or the deadline passes. `ready` may be called often and must be cheap.
   template <class Ready>
   Outcome wait(const Doorbell& bell, std::uint64_t deadline_ns, Ready&& ready, bool spin_first = true) {
-    if (spin_first && spin(ready)) return Outcome::kReady;
+    if (spin_first && worth_spinning() && spin(ready)) {
+      vain_ = 0;
+      return Outcome::kReady;
+    }
     for (;;) {
       const std::uint32_t seen = bell.prepare();
       bell.enter();
@@ -81,11 +84,22 @@ class Waiter {
   std::uint64_t sleeps() const { return sleeps_; }
 
  private:
+  // Who has slept in spite of spinning several times in a row waits for something slow: it sleeps at once,
+  // but for a try now and then.
+  bool worth_spinning() {
+    ++vain_;
+    return vain_ <= kVainSpins || vain_ % kRetrySpin == 0;
+  }
+
   template <class Ready>
   bool spin(Ready&& ready) {
-    for (unsigned i = 0; i < spins_; ++i) {
-      if (ready()) return true;
-      pause();
+    if (crowded_ == 0) {
+      for (unsigned i = 0; i < most_spins_; ++i) {
+        if (ready()) return true;
+        pause();
+      }
+    } else {
+      --crowded_;
     }
     const std::uint64_t start = now_ns();
     if (start < no_yield_until_) return ready();
@@ -93,7 +107,7 @@ class Waiter {
       if (ready()) return true;
       const std::uint64_t after = yield();
       // More threads than cores: whoever we wait for may need this one.
-      spins_ = after - before > kCrowdedYieldNs ? 0 : most_spins_;
+      if (after - before > kCrowdedYieldNs) crowded_ = kCrowdedWaits;
       if (after - before > kDearYieldNs) {
         // Somebody has real work for this core: waiting here costs it and us.
         no_yield_until_ = after + kNoYieldNs;
@@ -117,8 +131,12 @@ class Waiter {
   static constexpr std::uint64_t kDearYieldNs = 200'000;
   static constexpr std::uint64_t kNoYieldNs = 20'000'000;
   static constexpr std::uint64_t kCrowdedYieldNs = 1'000;
+  static constexpr unsigned kCrowdedWaits = 100;
   const unsigned most_spins_;
-  unsigned spins_ = most_spins_;
+  static constexpr unsigned kVainSpins = 4;
+  static constexpr unsigned kRetrySpin = 64;
+  unsigned vain_ = 0;     // waits in a row that ended asleep
+  unsigned crowded_ = 0;  // waits to come that do not spin
   std::uint64_t no_yield_until_ = 0;
   std::uint64_t sleeps_ = 0;
 };

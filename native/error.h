@@ -24,6 +24,8 @@ enum class Code : std::uint64_t {
   kForked = 106,
   kResource = 107,
   kInterrupted = 108,
+  kCancelled = 109,
+  kChecksum = 110,
 };
 
 class Error : public std::exception {

@@ -30,6 +30,19 @@ void Member::check() const {
                                   std::to_string(generation) + "); open a new transport");
   }
   if (closing.load(std::memory_order_acquire)) refuse(Code::kState, "this transport is closed");
+  if (cancelled()) throw cancellation(epoch.load(), layer.load());
+}
+
+Error Member::cancellation(std::uint64_t its_epoch, std::int64_t its_layer) const {
+  const std::size_t by = load_relaxed(control.layer_cell().cancelled_by);
+  Error error(Code::kCancelled, who(by) + " cancelled epoch " + std::to_string(its_epoch) + " (layer " +
+                                    std::to_string(its_layer) + ")");
+  error.rank = static_cast<std::int64_t>(by);
+  error.pid = control.is_foreign(by) ? 0 : control.peer(by).pid;
+  error.epoch = its_epoch;
+  error.layer = its_layer;
+  error.from_group = true;
+  return error;
 }
 
 void Member::check_open(std::size_t peer) const {
@@ -70,6 +83,27 @@ std::string Member::who(std::size_t peer) const {
   std::string text = "rank " + std::to_string(peer);
   if (!control.is_foreign(peer)) text += " (pid " + std::to_string(control.peer(peer).pid) + ")";
   return text;
+}
+
+std::string Member::doing(std::size_t peer) const {
+  if (control.is_foreign(peer)) return "does not say what it does";
+  switch (static_cast<Phase>(std::atomic_ref<std::uint32_t>(control.peer(peer).phase).load())) {
+    case Phase::kIdle:
+      return "is alive and outside every call of this library";
+    case Phase::kJoining:
+      return "is alive and was last seen in join";
+    case Phase::kWriting:
+      return "is alive and was last seen inside its writer";
+    case Phase::kSlotWait:
+      return "is alive and was last seen waiting for a free slot";
+    case Phase::kAckWait:
+      return "is alive and was last seen waiting for the last acknowledgements";
+    case Phase::kWaiting:
+      return "is alive and was last seen in wait";
+    case Phase::kClosing:
+      return "is alive and was last seen in close";
+  }
+  return "is alive";
 }
 
 void Member::timed_out(std::string text) const {

@@ -24,10 +24,16 @@ class Member {
   std::atomic<std::int64_t> layer{-1};
   // Throws what ended the group, or this transport.
   void check() const;
+  Error cancellation(std::uint64_t its_epoch, std::int64_t its_layer) const;
   // Throws when a rank whose help is needed has closed (T9).
   void check_open(std::size_t peer) const;
   bool broken() const {
-    return closing.load(std::memory_order_acquire) || control.poisoned() || superseded();
+    return closing.load(std::memory_order_acquire) || control.poisoned() || superseded() || cancelled();
+  }
+  // The layer that this rank is in has been given up.
+  bool cancelled() const {
+    const std::uint64_t joined = epoch.load(std::memory_order_relaxed);
+    return joined != 0 && control.cancelled(joined);
   }
   bool superseded() const { return control.generation() != generation; }
 
@@ -44,7 +50,8 @@ class Member {
     control.has_extension() ? control.ring_each(kConsumerBell) : ring_own(kConsumerBell);
   }
   void ring_everybody() const;
-  std::string who(std::size_t peer) const;  // "rank 1 (pid 42)"
+  std::string who(std::size_t peer) const;    // "rank 1 (pid 42)"
+  std::string doing(std::size_t peer) const;  // "is alive and was last seen waiting for a free slot"
 
   // The caller's wait. `describe` is asked only when the limit has run out.
   template <class Ready, class Describe, class EachLook>

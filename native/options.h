@@ -30,6 +30,10 @@ struct TransportOptions {
   std::uint64_t layer_limit_ns = kNever;   // without progress of the layer
   std::uint64_t join_limit_ns = kNever;    // for a live peer that has not come
   std::uint64_t writer_limit_ns = kNever;  // inside one call of the writer
+  std::size_t writer_threads = 1;          // rank 0's, the caller's included; for writers that allow it
+  std::vector<int> cpus;                   // where this transport's own threads may run; empty: anywhere
+  std::size_t verify_every = 0;            // check the bytes of every n-th piece on arrival; 0: none
+  std::size_t trace_events = 0;            // how many events the timeline keeps; 0: none
   // Asked after signals and now and then while the caller waits: true ends the call with Interrupted.
   std::function<bool()> interrupted;
 };

@@ -39,7 +39,7 @@ class Transport::Call {
 };
 
 Transport::Transport(TransportOptions options)
-    : options_(std::move(options)), owner_(getpid()), member_(options_) {
+    : options_(std::move(options)), owner_(getpid()), member_(options_), trace_(options_.trace_events) {
   check_options(options_, member_.control);
   if (member_.control.poisoned()) member_.check();
   const std::size_t kinds = options_.kind_bytes.size();
@@ -54,8 +54,8 @@ Transport::Transport(TransportOptions options)
   }
   attach();
   try {
-    if (options_.rank == 0) producer_ = std::make_unique<Producer>(member_, options_);
-    consumer_ = std::make_unique<Consumer>(member_, options_);
+    if (options_.rank == 0) producer_ = std::make_unique<Producer>(member_, options_, trace_);
+    consumer_ = std::make_unique<Consumer>(member_, options_, trace_);
     liveness_ = std::make_unique<Liveness>(member_, options_, producer_.get());
   } catch (...) {
     consumer_.reset();
@@ -104,13 +104,38 @@ void Transport::check_owner() const {
   }
 }
 
-void Transport::check_arguments(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) const {
-  if (epoch < 1 || epoch > kMaxEpoch) {
-    refuse(Code::kArgument, "epoch: expected 1.." + text(kMaxEpoch) + ", got " + text(epoch));
+void Transport::check_epoch(std::uint64_t epoch) const {
+  if (epoch >= 1 && epoch <= kMaxEpoch) return;
+  refuse(Code::kArgument, "epoch: expected 1.." + text(kMaxEpoch) + ", got " + text(epoch));
+}
+
+void Transport::check_job(const Job& job) const {
+  check_epoch(job.epoch);
+  if (job.layer < 0) refuse(Code::kArgument, "layer_id: expected >= 0, got " + std::to_string(job.layer));
+  const bool selected = job.selection() != 0;
+  if (job.streamed > options_.experts || (job.streamed < 1 && !selected)) {
+    refuse(Code::kArgument,
+           "expert_count: expected 1.." + text(options_.experts) + ", got " + text(job.streamed));
   }
-  if (layer < 0) refuse(Code::kArgument, "layer_id: expected >= 0, got " + std::to_string(layer));
-  if (experts < 1 || experts > options_.experts) {
-    refuse(Code::kArgument, "expert_count: expected 1.." + text(options_.experts) + ", got " + text(experts));
+  if (selected && !member_.control.has_extension()) {
+    refuse(Code::kArgument, "experts: this control region has no room for a selection; load whole layers");
+  }
+  std::vector<bool> seen(options_.experts);
+  const auto check = [&](std::size_t id) {
+    if (id >= options_.experts) {
+      refuse(Code::kArgument, "experts: expected ids below " + text(options_.experts) + ", got " + text(id));
+    }
+    if (seen[id]) refuse(Code::kArgument, "experts: " + text(id) + " is named twice");
+    seen[id] = true;
+  };
+  for (const std::size_t id : job.ids) check(id);
+  for (const Resident& resident : job.residents) {
+    if (job.ids.empty() && resident.expert < job.streamed) check(options_.experts);  // streamed as well
+    check(resident.expert);
+    if (resident.addresses.empty() || resident.addresses.size() == options_.kind_bytes.size()) continue;
+    refuse(Code::kArgument, "resident expert " + text(resident.expert) + ": expected " +
+                                text(options_.kind_bytes.size()) + " addresses, one per kind, got " +
+                                text(resident.addresses.size()));
   }
 }
 
@@ -118,10 +143,12 @@ std::uint64_t Transport::last_epoch() const {
   return load_acquire(member_.control.cell(member_.control.layout().active_epoch));
 }
 
-void Transport::join(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) {
+void Transport::join(Job job) {
   const Call call(*this);
-  check_arguments(epoch, layer, experts);
+  check_job(job);
+  if (joined_ != returned_ && member_.cancelled()) give_up();  // nobody waited for it any more
   member_.check();
+  const std::uint64_t epoch = job.epoch;
   if (joined_ != returned_) {
     refuse(Code::kState, "join(" + text(epoch) + "): epoch " + text(joined_) +
                              " has not been waited for on rank " + text(options_.rank));
@@ -134,19 +161,20 @@ void Transport::join(std::uint64_t epoch, std::int64_t layer, std::uint64_t expe
   member_.set_phase(Phase::kJoining);
   if (member_.control.has_extension()) {
     PeerCell& own = member_.control.peer(options_.rank);
-    std::atomic_ref<std::int64_t>(own.layer).store(layer, std::memory_order_relaxed);
-    store_relaxed(own.expert_count, experts);
+    std::atomic_ref<std::int64_t>(own.layer).store(job.layer, std::memory_order_relaxed);
+    store_relaxed(own.expert_count, job.streamed);
   }
   if (options_.rank == 0) {
-    lead(epoch, layer, experts);
+    lead(job);
   } else {
-    follow(epoch, layer, experts);
+    follow(job);
   }
   joined_ = epoch;
-  experts_ = experts;
+  given_up_ = false;
+  job_ = job;
+  member_.layer.store(job.layer);
   member_.epoch.store(epoch);
-  member_.layer.store(layer);
-  consumer_->begin(epoch, layer, experts);
+  consumer_->begin(std::move(job));
   store_release(member_.control.cell(member_.control.layout().join_epoch, options_.rank), epoch);
   if (member_.control.has_extension()) member_.control.bell(0, kCallerBell).ring();
 }
@@ -184,13 +212,14 @@ void Transport::wait_all_returned() {
             });
 }
 
-void Transport::lead(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) {
+void Transport::lead(const Job& job) {
   const ControlBlock& control = member_.control;
   const Layout& layout = control.layout();
   for (std::size_t r = 0; r < options_.tp_size; ++r) member_.check_open(r);
   wait_all_returned();
-  store_relaxed(control.cell(layout.layer_id), static_cast<std::uint64_t>(layer));
-  store_relaxed(control.cell(layout.expert_count), experts);
+  store_relaxed(control.cell(layout.layer_id), static_cast<std::uint64_t>(job.layer));
+  store_relaxed(control.cell(layout.expert_count), job.streamed);
+  if (control.has_extension()) store_relaxed(control.layer_cell().selection, job.selection());
   store_relaxed(control.cell(layout.layer_start_ns), now_ns());
   for (const std::size_t offset : {layout.writer_ns, layout.slot_wait_ns, layout.producer_total_ns}) {
     store_relaxed(control.cell(offset), 0);
@@ -199,18 +228,31 @@ void Transport::lead(std::uint64_t epoch, std::int64_t layer, std::uint64_t expe
     store_relaxed(control.cell(layout.h2d_ns, r), 0);
     store_relaxed(control.cell(layout.bytes, r), 0);
   }
-  store_release(control.cell(layout.active_epoch), epoch);  // "epoch": layer, count, zeroed statistics
+  control.open_layer(job.epoch);
+  store_release(control.cell(layout.active_epoch), job.epoch);  // "epoch": layer, count, zeroed statistics
   member_.ring_callers();
+  // A rank that gave the layer up before it was published has left a wish; it looks at active_epoch after.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::size_t r = 0; control.has_extension() && r < options_.tp_size; ++r) {
+    if (load_relaxed(control.peer(r).cancel_wish) == job.epoch) control.cancel_layer(job.epoch, r);
+  }
 }
 
-void Transport::follow(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) {
+void Transport::follow(const Job& job) {
   const ControlBlock& control = member_.control;
   const Layout& layout = control.layout();
+  const std::uint64_t epoch = job.epoch;
   const auto active = [&] { return load_acquire(control.cell(layout.active_epoch)); };  // "epoch"
+  // A layer that was given up is over for a rank that never entered it.
+  const auto skip_cancelled = [&] {
+    const std::uint64_t seen = active();
+    if (seen < epoch && control.cancelled(seen)) returned(seen);
+  };
   // T12: rank 0 is in a layer that this rank has not joined and does not mean to.
   const auto refuse_other = [&] {
     const std::uint64_t seen = active();
-    const bool open = seen > joined_ && load_acquire(control.cell(layout.producer_done_epoch)) < seen;
+    const bool open = seen > joined_ && load_acquire(control.cell(layout.producer_done_epoch)) < seen &&
+                      !control.cancelled(seen);
     if (seen == epoch || (seen < epoch && !open)) return;
     Error error(Code::kProtocol, "rank " + text(options_.rank) + " joined epoch " + text(epoch) +
                                      ", rank 0 is in epoch " + text(seen));
@@ -218,6 +260,7 @@ void Transport::follow(std::uint64_t epoch, std::int64_t layer, std::uint64_t ex
     throw error;
   };
   for (;;) {
+    skip_cancelled();
     refuse_other();
     const std::uint64_t last = active();  // one look: the epoch may come between two
     if (last >= epoch) break;
@@ -226,17 +269,56 @@ void Transport::follow(std::uint64_t epoch, std::int64_t layer, std::uint64_t ex
         [&] { return member_.who(0) + " to publish epoch " + text(epoch) + "; its last is " + text(last); },
         [&] { member_.check_open(0); });
   }
+  compare_jobs(job);
+}
+
+void Transport::compare_jobs(const Job& job) {
+  const ControlBlock& control = member_.control;
+  const Layout& layout = control.layout();
   const auto their_layer = static_cast<std::int64_t>(load_relaxed(control.cell(layout.layer_id)));
   const std::uint64_t their_experts = load_relaxed(control.cell(layout.expert_count));
-  if (their_layer == layer && their_experts == experts) return;
-  Error error(Code::kProtocol, "epoch " + text(epoch) + ": rank 0 joined layer " +
-                                   std::to_string(their_layer) + " with " + text(their_experts) +
-                                   " experts, rank " + text(options_.rank) + " layer " +
-                                   std::to_string(layer) + " with " + text(experts));
-  error.epoch = epoch;
-  error.layer = layer;
+  const std::uint64_t theirs = control.has_extension() ? load_relaxed(control.layer_cell().selection) : 0;
+  const bool foreign = control.is_foreign(0);
+  if (their_layer == job.layer && their_experts == job.streamed && (foreign || theirs == job.selection())) {
+    return;
+  }
+  const auto said = [](std::int64_t layer, std::uint64_t experts, std::uint64_t selection) {
+    return "layer " + std::to_string(layer) + " with " + text(experts) + " experts" +
+           (selection == 0 ? "" : " (selection " + text(selection % 1'000'000) + ")");
+  };
+  Error error(Code::kProtocol,
+              "epoch " + text(job.epoch) + ": rank 0 joined " + said(their_layer, their_experts, theirs) +
+                  ", rank " + text(options_.rank) + " " + said(job.layer, job.streamed, job.selection()));
+  error.epoch = job.epoch;
+  error.layer = job.layer;
   member_.fail(error);
   throw error;
+}
+
+bool Transport::cancel(std::uint64_t epoch) {
+  check_owner();
+  check_epoch(epoch);
+  const std::lock_guard lock(mutex_);  // close() comes before or after
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  const ControlBlock& control = member_.control;
+  if (!control.has_extension() || control.any_foreign()) {
+    refuse(Code::kState, "cancel(" + text(epoch) + "): not every rank of this group understands it");
+  }
+  if (control.poisoned()) member_.check();
+  store_relaxed(control.peer(options_.rank).cancel_wish, epoch);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (last_epoch() < epoch) return true;  // rank 0 will find the wish when it publishes the layer
+  return control.cancel_layer(epoch, options_.rank) || control.cancelled(epoch);
+}
+
+void Transport::set_arena(std::int64_t layer, std::vector<const std::byte*> kinds) {
+  const Call call(*this);
+  if (!kinds.empty() && kinds.size() != options_.kind_bytes.size()) {
+    refuse(Code::kArgument, "arena: expected " + text(options_.kind_bytes.size()) +
+                                " addresses, one per kind, got " + text(kinds.size()));
+  }
+  if (joined_ != returned_) refuse(Code::kState, "arena: a layer is in progress; wait for it first");
+  consumer_->set_arena(layer, std::move(kinds));
 }
 
 void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts, Writer& writer) {
@@ -244,23 +326,25 @@ void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t exper
   if (options_.rank != 0) {
     refuse(Code::kState, "run is rank 0's call; this is rank " + text(options_.rank));
   }
-  check_arguments(epoch, layer, experts);
-  member_.check();
+  check_epoch(epoch);
   if (epoch != joined_ || epoch == returned_) {
+    member_.check();
     refuse(Code::kState,
            "run(" + text(epoch) + "): rank 0 must join this epoch first; it joined " + text(joined_));
   }
   if (ran_ == epoch) refuse(Code::kState, "run(" + text(epoch) + "): this epoch has been run already");
-  if (layer != member_.layer.load() || experts != experts_) {
-    refuse(Code::kArgument, "run(" + text(epoch) + "): joined layer " + std::to_string(member_.layer.load()) +
-                                " with " + text(experts_) + " experts, run was given layer " +
+  if (layer != job_.layer || experts != job_.streamed) {
+    refuse(Code::kArgument, "run(" + text(epoch) + "): joined layer " + std::to_string(job_.layer) +
+                                " with " + text(job_.streamed) + " experts, run was given layer " +
                                 std::to_string(layer) + " with " + text(experts));
   }
-  writer.check(layer, experts, options_.tp_size, options_.kind_bytes);
-  ran_ = epoch;
+  if (job_.streamed != 0) writer.check(layer, job_.needed(), options_.tp_size, options_.kind_bytes);
   try {
-    producer_->run(epoch, layer, experts, writer, waiter_);
+    member_.check();
+    ran_ = epoch;
+    producer_->run(job_, writer, waiter_);
   } catch (Error& error) {
+    if (error.code == Code::kCancelled && error.from_group) give_up();
     if (error.from_group) throw;
     if (member_.closing.load() && error.code == Code::kState) throw;
     member_.fail(error);
@@ -272,13 +356,34 @@ void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t exper
   }
 }
 
+// The joined layer was cancelled: it ends here when nothing of it moves any more.
+void Transport::give_up() {
+  const Doorbell bell = member_.bell(kCallerBell);
+  while (!consumer_->idle()) {
+    waiter_.wait(bell, add_saturated(now_ns(), kMillisecond), [&] { return consumer_->idle(); });
+  }
+  last_ = statistics();
+  given_up_ = true;
+  returned(joined_);
+}
+
+void Transport::returned(std::uint64_t epoch) {
+  const ControlBlock& control = member_.control;
+  if (epoch == joined_) {
+    returned_ = epoch;
+    member_.epoch.store(0);
+  }
+  store_release(control.cell(control.layout().wait_returned_epoch, options_.rank), epoch);
+  if (control.has_extension()) control.bell(0, kCallerBell).ring();
+}
+
 Statistics Transport::statistics() const {
   const ControlBlock& control = member_.control;
   const Layout& l = control.layout();
   Statistics s;
   s.epoch = joined_;
-  s.layer = member_.layer.load();
-  s.experts = experts_;
+  s.layer = job_.layer;
+  s.experts = job_.streamed;
   s.rank = options_.rank;
   s.writer_ns = load_relaxed(control.cell(l.writer_ns));
   s.slot_wait_ns = load_relaxed(control.cell(l.slot_wait_ns));
@@ -290,14 +395,16 @@ Statistics Transport::statistics() const {
 
 Statistics Transport::wait(std::uint64_t epoch) {
   const Call call(*this);
-  if (epoch != 0 && epoch == returned_) return last_;  // T15: the kept figures
+  if (epoch != 0 && epoch == returned_) {
+    if (!given_up_) return last_;  // T15: the kept figures
+    throw member_.cancellation(epoch, job_.layer);
+  }
   if (epoch == 0 || epoch != joined_) {
     refuse(Code::kState, "wait(" + text(epoch) + "): rank " + text(options_.rank) +
                              " never joined this epoch; " +
                              (joined_ == 0 ? "it has joined none" : "its last is " + text(joined_)));
   }
-  member_.check();
-  if (options_.rank == 0 && ran_ != epoch) {
+  if (options_.rank == 0 && ran_ != epoch && !member_.broken()) {
     refuse(Code::kState, "wait(" + text(epoch) + "): rank 0 must run this epoch first");
   }
   const ControlBlock& control = member_.control;
@@ -321,17 +428,21 @@ Statistics Transport::wait(std::uint64_t epoch) {
         [&] { member_.check_open(0); });
   };
   try {
+    member_.check();
     finish();
   } catch (Interrupted& error) {
     error.message = "rank " + text(options_.rank) + " was interrupted by a signal while it waited";
     member_.fail(error);
     throw;
+  } catch (Error& error) {
+    if (error.code == Code::kCancelled && error.from_group) give_up();
+    throw;
   }
   last_ = statistics();
-  returned_ = epoch;
-  member_.epoch.store(0);
-  store_release(control.cell(layout.wait_returned_epoch, options_.rank), epoch);
-  if (control.has_extension()) control.bell(0, kCallerBell).ring();
+  last_.pieces = consumer_->pieces();
+  last_.resident_bytes = consumer_->resident_bytes();
+  last_.direct = consumer_->was_direct();
+  returned(epoch);
   return last_;
 }
 

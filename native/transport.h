@@ -24,6 +24,8 @@ struct Statistics {
   std::uint64_t rank = 0;
   std::uint64_t writer_ns = 0, slot_wait_ns = 0, total_ns = 0;  // rank 0's
   std::uint64_t h2d_ns = 0, bytes = 0;                          // this rank's
+  std::uint64_t pieces = 0, resident_bytes = 0;                 // this rank's
+  bool direct = false;
 };
 
 class Transport {
@@ -36,9 +38,15 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  void join(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts);
+  void join(Job job);
   void run(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts, Writer& writer);
   Statistics wait(std::uint64_t epoch);
+  // Gives a layer up, from any thread and any rank: run and wait of it end with Error(kCancelled) everywhere.
+  // False: it is over already.
+  bool cancel(std::uint64_t epoch);
+  // Where this rank's share of a layer lies in host memory; see Consumer::set_arena. Between layers.
+  void set_arena(std::int64_t layer, std::vector<const std::byte*> kinds);
+  std::vector<TraceEvent> trace() const { return trace_.events(); }
   // Never throws; a second call waits for the first. During a layer it poisons the group.
   void close() noexcept;
 
@@ -54,11 +62,15 @@ class Transport {
  private:
   class Call;
   void check_owner() const;
-  void check_arguments(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts) const;
+  void check_epoch(std::uint64_t epoch) const;
+  void check_job(const Job& job) const;
   void attach();
   void detach();
-  void lead(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts);
-  void follow(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts);
+  void lead(const Job& job);
+  void follow(const Job& job);
+  void compare_jobs(const Job& job);
+  void give_up();
+  void returned(std::uint64_t epoch);
   void wait_all_returned();
   void join_wait(const std::function<bool()>& ready, const std::function<std::string()>& missing,
                  const std::function<void()>& each_look);
@@ -66,6 +78,7 @@ class Transport {
   TransportOptions options_;
   const pid_t owner_;
   Member member_;
+  Trace trace_;
   Waiter waiter_;
   std::unique_ptr<Producer> producer_;
   std::unique_ptr<Consumer> consumer_;
@@ -80,7 +93,8 @@ class Transport {
 
   std::atomic<std::uint64_t> joined_{0}, returned_{0};  // close() looks from other threads
   std::uint64_t ran_ = 0;
-  std::uint64_t experts_ = 0;
+  Job job_;
+  bool given_up_ = false;  // the last joined layer was cancelled
   Statistics last_;
 };
 

@@ -29,9 +29,16 @@ class Writer {
  public:
   virtual ~Writer() = default;
   virtual bool whole_experts() const = 0;
-  // Checks that it can serve such a layer; throws Error(kArgument) before anything starts.
+  // Whether several threads may be inside fill() at once, each with another piece.
+  virtual bool parallel() const { return false; }
+  // Nothing to fill: every rank has the layer in its own arena.
+  virtual bool direct() const { return false; }
+  // Checks that it can serve experts below `experts` of such a layer; throws Error(kArgument) before anything
+  // starts.
   virtual void check(std::int64_t layer, std::size_t experts, std::size_t ranks,
                      std::span<const std::size_t> kind_bytes) = 0;
+  // Whether the rank has a share of the expert: with whole experts per rank it may not.
+  virtual bool owns(std::size_t /*rank*/, std::size_t /*expert*/) const { return true; }
   // Fills every rank's share of the piece.
   virtual void fill(const Piece& piece, const SlotView& slot) = 0;
 };

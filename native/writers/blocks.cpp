@@ -23,10 +23,11 @@ class BlockWriter final : public Writer {
         layer_(layer) {}
 
   bool whole_experts() const override { return false; }
+  bool parallel() const override { return true; }
 
   void check(std::int64_t layer, std::size_t experts, std::size_t ranks,
              std::span<const std::size_t> kind_bytes) override {
-    if (layer != layer_ || experts != experts_ || ranks != ranks_ || kind_bytes.size() != kinds_) {
+    if (layer != layer_ || experts > experts_ || ranks != ranks_ || kind_bytes.size() != kinds_) {
       refuse(Code::kArgument, "checkpoint writer: made for layer " + std::to_string(layer_) + ", " +
                                   std::to_string(experts_) + " experts, " + std::to_string(ranks_) +
                                   " ranks, " + std::to_string(kinds_) + " kinds; asked for layer " +
@@ -37,7 +38,7 @@ class BlockWriter final : public Writer {
     for (std::size_t i = 0; i + 1 < index_.size(); ++i) {
       std::uint64_t bytes = 0;
       for (std::uint64_t b = index_[i]; b < index_[i + 1]; ++b) bytes += bytes_of(blocks_[b]);
-      if (bytes == kind_bytes[i % kinds_]) continue;
+      if (bytes == kind_bytes[i % kinds_] || bytes == 0) continue;  // 0: another rank's expert
       refuse(Code::kArgument, "checkpoint writer: kind " + std::to_string(i % kinds_) + " of expert " +
                                   std::to_string(i / kinds_ / ranks_) + " has " + std::to_string(bytes) +
                                   " bytes in the checkpoint, the transport expects " +
@@ -45,9 +46,15 @@ class BlockWriter final : public Writer {
     }
   }
 
+  bool owns(std::size_t rank, std::size_t expert) const override {
+    const std::size_t share = (expert * ranks_ + rank) * kinds_;
+    return index_[share] != index_[share + 1];
+  }
+
   void fill(const Piece& piece, const SlotView& slot) override {
     for (std::size_t r = 0; r < piece.ranks; ++r) {
       for (const Run& run : piece.runs) {
+        if (!owns(r, run.expert)) continue;
         const std::size_t share = (run.expert * ranks_ + r) * kinds_ + run.kind;
         copy(index_[share], run.offset, run.bytes, slot.address(r, run));
       }

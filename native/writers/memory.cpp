@@ -20,6 +20,7 @@ class MemoryWriter final : public Writer {
   }
 
   bool whole_experts() const override { return false; }
+  bool parallel() const override { return true; }
 
   void check(std::int64_t, std::size_t, std::size_t ranks, std::span<const std::size_t> kind_bytes) override {
     if (ranks != ranks_) {
@@ -46,6 +47,14 @@ class MemoryWriter final : public Writer {
   std::size_t experts_;
   std::vector<std::size_t> kind_bytes_, kind_start_;
   std::size_t ranks_, share_ = 0;
+};
+
+class DirectWriter final : public Writer {
+ public:
+  bool whole_experts() const override { return false; }
+  bool direct() const override { return true; }
+  void check(std::int64_t, std::size_t, std::size_t, std::span<const std::size_t>) override {}
+  void fill(const Piece&, const SlotView&) override {}
 };
 
 class FunctionWriter final : public Writer {
@@ -97,6 +106,8 @@ std::unique_ptr<Writer> make_memory_writer(const std::byte* source, std::size_t 
   }
   return std::make_unique<MemoryWriter>(source, source_experts, std::move(kind_bytes), ranks);
 }
+
+std::unique_ptr<Writer> make_direct_writer() { return std::make_unique<DirectWriter>(); }
 
 std::unique_ptr<Writer> make_function_writer(WriterFunction function, void* user) {
   if (function == nullptr)

@@ -51,6 +51,7 @@ class PatternWriter final : public Writer {
   explicit PatternWriter(std::uint64_t seed) : seed_(seed) {}
 
   bool whole_experts() const override { return false; }
+  bool parallel() const override { return true; }
   void check(std::int64_t, std::size_t, std::size_t, std::span<const std::size_t>) override {}
 
   void fill(const Piece& piece, const SlotView& slot) override {

@@ -17,6 +17,9 @@ std::unique_ptr<Writer> make_memory_writer(const std::byte* source, std::size_t 
                                            std::size_t source_experts, std::vector<std::size_t> kind_bytes,
                                            std::size_t ranks);
 
+// Stands for the layers that every rank has in its own arena.
+std::unique_ptr<Writer> make_direct_writer();
+
 // A C function, called per expert; pointers are [rank][kind]. Anything but 0 is an error.
 using WriterFunction = int (*)(void* user, std::int64_t layer, std::size_t expert, std::size_t ranks,
                                std::size_t kinds, void* const* pointers);

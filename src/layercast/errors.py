@@ -30,6 +30,8 @@ class Code(enum.IntEnum):
     FORKED = 106
     RESOURCE = 107
     INTERRUPTED = 108
+    CANCELLED = 109
+    CHECKSUM = 110
 
 
 class LayercastError(Exception):
@@ -176,6 +178,18 @@ class Superseded(GroupError):
     default_code = Code.SUPERSEDED
 
 
+class Cancelled(GroupError):
+    """The layer was given up by `cancel`; `rank` and `pid` say who did. The group stays healthy."""
+
+    default_code = Code.CANCELLED
+
+
+class ChecksumError(GroupError):
+    """A piece arrived on a device with other bytes than rank 0 wrote."""
+
+    default_code = Code.CHECKSUM
+
+
 class LaunchError(LayercastError):
     """A process started by `launch` failed; the message shows its rank's traceback."""
 
@@ -194,4 +208,6 @@ BY_CODE: Mapping[int, type[LayercastError]] = {
     Code.SUPERSEDED: Superseded,
     Code.FORKED: ForkError,
     Code.RESOURCE: ResourceError,
+    Code.CANCELLED: Cancelled,
+    Code.CHECKSUM: ChecksumError,
 }

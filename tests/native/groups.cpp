@@ -59,7 +59,7 @@ class Group {
   }
 
   void load(std::size_t rank, std::uint64_t epoch, std::int64_t layer, Writer& writer) {
-    (*this)[rank].join(epoch, layer, shape_.experts);
+    (*this)[rank].join({.epoch = epoch, .layer = layer, .streamed = shape_.experts});
     if (rank == 0) (*this)[rank].run(epoch, layer, shape_.experts, writer);
     (*this)[rank].wait(epoch);
   }
