@@ -8,6 +8,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "arena.h"
 #include "device.h"
 #include "errors.h"
 #include "python_writer.h"
@@ -145,6 +146,15 @@ void bind_writers(nb::module_& m) {
       "blocks"_a, "index"_a, "experts"_a, "ranks"_a, "kinds"_a, "layer"_a, "owner"_a.none(),
       nb::keep_alive<0, 7>());
   m.def(
+      "fill_arena",
+      [](Writer& writer, std::int64_t layer, std::size_t rank, std::size_t ranks, std::size_t first,
+         std::size_t count, const Sizes& kind_bytes, const Addresses& kinds) {
+        const auto there = pointers(kinds);
+        const nb::gil_scoped_release released;
+        fill_arena(writer, layer, rank, ranks, first, count, kind_bytes, there);
+      },
+      "writer"_a, "layer"_a, "rank"_a, "ranks"_a, "first"_a, "count"_a, "kind_bytes"_a, "kinds"_a);
+  m.def(
       "count_wrong_pattern",
       [](std::uint64_t seed, std::int64_t layer, std::size_t rank, std::size_t experts,
          const Sizes& kind_bytes, const Addresses& destinations) {
@@ -199,10 +209,11 @@ void bind_transport(nb::module_& m) {
           "writer_threads"_a = 1, "cpus"_a = std::vector<int>{}, "verify_every"_a = 0, "trace_events"_a = 0)
       .def(
           "join",
-          [](Transport& t, std::uint64_t epoch, std::int64_t layer, std::size_t experts, Sizes ids,
+          [](Transport& t, std::uint64_t epoch, std::int64_t layer, std::size_t experts,
+             std::optional<Sizes> ids,
              const std::vector<std::pair<std::size_t, Addresses>>& residents,
              std::optional<std::size_t> owned) {
-            Job job{epoch, layer, experts, std::move(ids), {}, owned.value_or(SIZE_MAX)};
+            Job job{epoch, layer, experts, ids.has_value(), ids.value_or(Sizes{}), {}, owned.value_or(SIZE_MAX)};
             for (const auto& [expert, addresses] : residents) {
               const auto there = pointers(addresses);
               job.residents.push_back({expert, {there.begin(), there.end()}});
@@ -210,7 +221,7 @@ void bind_transport(nb::module_& m) {
             const nb::gil_scoped_release released;
             t.join(std::move(job));
           },
-          "epoch"_a, "layer_id"_a, "expert_count"_a, "ids"_a = Sizes{},
+          "epoch"_a, "layer_id"_a, "expert_count"_a, "ids"_a = nb::none(),
           "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owned"_a = nb::none(),
           "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).")
       .def("cancel", &Transport::cancel, "epoch"_a, nb::call_guard<nb::gil_scoped_release>())
@@ -249,6 +260,8 @@ void bind_transport(nb::module_& m) {
             t.report_death(rank, pid, "its connection to the group was cut");
           },
           "rank"_a, "pid"_a)
+      .def_prop_ro("pids", &Transport::pids)
+      .def_prop_ro("failed", &Transport::failed)
       .def_prop_ro("closed", &Transport::closed)
       .def_prop_ro("last_epoch", &Transport::last_epoch)
       .def_prop_ro("destinations", [](const Transport& t) {

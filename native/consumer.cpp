@@ -282,7 +282,6 @@ bool Consumer::load_direct() {
   };
   std::deque<Batch> batches;
   std::size_t next = 0;
-  if (in_flight_.empty()) busy_since_ns_ = now_ns();
   for (std::size_t& number = pieces_; next < copies_.size() || !in_flight_.empty();) {
     if (broken()) return false;
     if (!in_flight_.empty() && device_.done(in_flight_.front().ticket)) {
@@ -303,8 +302,10 @@ bool Consumer::load_direct() {
         batch.bytes += copies_[next].bytes;
         ++batch.count;
       }
+      const std::uint64_t now = now_ns();
+      if (in_flight_.empty()) busy_since_ns_ = now;
       const Ticket ticket = device_.enqueue({&copies_[batch.first], batch.count});
-      in_flight_.push_back({kNoSlot, 0, number++, batch.bytes, ticket, now_ns()});
+      in_flight_.push_back({kNoSlot, 0, number++, batch.bytes, ticket, now});
       batches.push_back(batch);
       continue;
     }

@@ -18,19 +18,21 @@ struct Job {
   std::uint64_t epoch = 0;
   std::int64_t layer = -1;
   std::size_t streamed = 0;      // experts that travel
-  std::vector<std::size_t> ids;  // theirs; empty: 0 .. streamed - 1
+  bool selected = false;         // false: 0 .. streamed - 1
+  std::vector<std::size_t> ids;  // else these
   std::vector<Resident> residents;
   // Experts from this one on have no share on this rank: their pieces are acknowledged, not copied.
   std::size_t owned = SIZE_MAX;
 
-  std::size_t expert(std::size_t position) const { return ids.empty() ? position : ids[position]; }
+  std::size_t expert(std::size_t position) const { return selected ? ids[position] : position; }
   // Experts that a writer must know.
   std::size_t needed() const {
-    return ids.empty() ? streamed : *std::max_element(ids.begin(), ids.end()) + 1;
+    if (!selected) return streamed;
+    return ids.empty() ? 0 : *std::max_element(ids.begin(), ids.end()) + 1;
   }
   // All ranks must mean the same experts: a digest of them (FNV-1a); 0 for the first `streamed` of a layer.
   std::uint64_t selection() const {
-    if (ids.empty() && residents.empty()) return 0;
+    if (!selected && residents.empty()) return 0;
     std::uint64_t hash = 0xcbf29ce484222325;
     const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
     for (const std::size_t id : ids) add(id);

@@ -112,12 +112,11 @@ void Transport::check_epoch(std::uint64_t epoch) const {
 void Transport::check_job(const Job& job) const {
   check_epoch(job.epoch);
   if (job.layer < 0) refuse(Code::kArgument, "layer_id: expected >= 0, got " + std::to_string(job.layer));
-  const bool selected = job.selection() != 0;
-  if (job.streamed > options_.experts || (job.streamed < 1 && !selected)) {
+  if (job.streamed > options_.experts || (job.streamed < 1 && !job.selected)) {
     refuse(Code::kArgument,
            "expert_count: expected 1.." + text(options_.experts) + ", got " + text(job.streamed));
   }
-  if (selected && !member_.control.has_extension()) {
+  if (job.selection() != 0 && !member_.control.has_extension()) {
     refuse(Code::kArgument, "experts: this control region has no room for a selection; load whole layers");
   }
   std::vector<bool> seen(options_.experts);
@@ -130,7 +129,7 @@ void Transport::check_job(const Job& job) const {
   };
   for (const std::size_t id : job.ids) check(id);
   for (const Resident& resident : job.residents) {
-    if (job.ids.empty() && resident.expert < job.streamed) check(options_.experts);  // streamed as well
+    if (!job.selected && resident.expert < job.streamed) check(options_.experts);  // streamed as well
     check(resident.expert);
     if (resident.addresses.empty() || resident.addresses.size() == options_.kind_bytes.size()) continue;
     refuse(Code::kArgument, "resident expert " + text(resident.expert) + ": expected " +
@@ -444,6 +443,14 @@ Statistics Transport::wait(std::uint64_t epoch) {
   last_.direct = consumer_->was_direct();
   returned(epoch);
   return last_;
+}
+
+std::vector<std::uint64_t> Transport::pids() const {
+  std::vector<std::uint64_t> out;
+  for (std::size_t r = 0; r < options_.tp_size; ++r) {
+    if (!member_.control.is_foreign(r)) out.push_back(load_acquire(member_.control.peer(r).pid));
+  }
+  return out;
 }
 
 void Transport::report_death(std::size_t rank, std::uint64_t pid, const char* how) const {

@@ -57,6 +57,8 @@ class Transport {
   Statistics statistics() const;
   const TransportOptions& options() const { return options_; }
   bool closed() const { return closed_; }
+  bool failed() const { return member_.control.poisoned() || member_.superseded(); }
+  std::vector<std::uint64_t> pids() const;  // of the ranks that are or were here
   std::uint64_t last_epoch() const;
 
  private:

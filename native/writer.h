@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "error.h"
 #include "pieces.h"
 
 namespace layercast {
@@ -41,6 +42,10 @@ class Writer {
   virtual bool owns(std::size_t /*rank*/, std::size_t /*expert*/) const { return true; }
   // Fills every rank's share of the piece.
   virtual void fill(const Piece& piece, const SlotView& slot) = 0;
+  // Fills one rank's, where the writer can.
+  virtual void fill_share(const Piece& /*piece*/, const SlotView& /*slot*/, std::size_t /*rank*/) {
+    refuse(Code::kArgument, "this writer cannot fill one rank's share alone");
+  }
 };
 
 }  // namespace layercast

@@ -30,6 +30,7 @@ class HostMemory {
              "host device: could not reserve " + std::to_string(bytes) + " bytes for a layer");
     }
     madvise(address, bytes, MADV_HUGEPAGE);  // fewer faults and TLB misses where the system allows it
+    madvise(address, bytes, kPopulateWrite);  // fault now, not in the first layer; older kernels do not know it
     const std::lock_guard lock(mutex_);
     owned_.emplace_back(address, bytes);
     return static_cast<std::byte*>(address);
@@ -43,6 +44,7 @@ class HostMemory {
   }
 
  private:
+  static constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
   std::mutex mutex_;
   std::vector<std::pair<void*, std::size_t>> owned_;
 };

@@ -52,12 +52,14 @@ class BlockWriter final : public Writer {
   }
 
   void fill(const Piece& piece, const SlotView& slot) override {
-    for (std::size_t r = 0; r < piece.ranks; ++r) {
-      for (const Run& run : piece.runs) {
-        if (!owns(r, run.expert)) continue;
-        const std::size_t share = (run.expert * ranks_ + r) * kinds_ + run.kind;
-        copy(index_[share], run.offset, run.bytes, slot.address(r, run));
-      }
+    for (std::size_t r = 0; r < piece.ranks; ++r) fill_share(piece, slot, r);
+  }
+
+  void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
+    for (const Run& run : piece.runs) {
+      if (!owns(rank, run.expert)) continue;
+      const std::size_t share = (run.expert * ranks_ + rank) * kinds_ + run.kind;
+      copy(index_[share], run.offset, run.bytes, slot.address(rank, run));
     }
   }
 

@@ -33,12 +33,14 @@ class MemoryWriter final : public Writer {
   }
 
   void fill(const Piece& piece, const SlotView& slot) override {
-    for (std::size_t r = 0; r < piece.ranks; ++r) {
-      for (const Run& run : piece.runs) {
-        const std::size_t share = (run.expert % experts_) * ranks_ + r;
-        std::memcpy(slot.address(r, run), source_ + share * share_ + kind_start_[run.kind] + run.offset,
-                    run.bytes);
-      }
+    for (std::size_t r = 0; r < piece.ranks; ++r) fill_share(piece, slot, r);
+  }
+
+  void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
+    for (const Run& run : piece.runs) {
+      const std::size_t share = (run.expert % experts_) * ranks_ + rank;
+      std::memcpy(slot.address(rank, run), source_ + share * share_ + kind_start_[run.kind] + run.offset,
+                  run.bytes);
     }
   }
 

@@ -55,13 +55,15 @@ class PatternWriter final : public Writer {
   void check(std::int64_t, std::size_t, std::size_t, std::span<const std::size_t>) override {}
 
   void fill(const Piece& piece, const SlotView& slot) override {
-    for (std::size_t r = 0; r < piece.ranks; ++r) {
-      for (const Run& run : piece.runs) {
-        std::byte* to = slot.address(r, run);
-        generate(
-            sequence(seed_, piece.layer, run.expert, r, run.kind), run.offset, run.bytes,
-            [to](std::size_t at, const std::byte* from, std::size_t n) { std::memcpy(to + at, from, n); });
-      }
+    for (std::size_t r = 0; r < piece.ranks; ++r) fill_share(piece, slot, r);
+  }
+
+  void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
+    for (const Run& run : piece.runs) {
+      std::byte* to = slot.address(rank, run);
+      generate(
+          sequence(seed_, piece.layer, run.expert, rank, run.kind), run.offset, run.bytes,
+          [to](std::size_t at, const std::byte* from, std::size_t n) { std::memcpy(to + at, from, n); });
     }
   }
 

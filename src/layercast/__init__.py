@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint
 from layercast.devices import open_device
 from layercast.errors import LayercastError
@@ -14,6 +15,7 @@ from layercast.stream import stream_layers
 from layercast.transport import Transport
 
 __all__ = [
+    "Arena",
     "Checkpoint",
     "CheckpointSource",
     "ExpertLayout",

@@ -23,11 +23,13 @@ __all__ = ["Group", "Refusal"]
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def _close(link: Link, owner: int) -> None:
-    if os.getpid() == owner:
-        link.close()
-    else:
-        link.abandon()
+def _close(links: list[Link], owner: int) -> None:
+    """`links` holds the group's link of now: a rank that outlives rank 0 gets another."""
+    for link in links:
+        if os.getpid() == owner:
+            link.close()
+        else:
+            link.abandon()
 
 
 class Group:
@@ -61,15 +63,17 @@ class Group:
         self._losses = Losses()
         self._counts: Counter[str] = Counter()
         self._hub = Hub(name, tp, self._losses)
-        path = Path(runtime_dir) if runtime_dir is not None else Environment.read().runtime_dir
-        directory = rv.Directory(path)
+        self._path = Path(runtime_dir) if runtime_dir is not None else Environment.read().runtime_dir
+        directory = rv.Directory(self._path)
         try:
-            self._link: Link = LocalLink(self._hub, directory, timeout) if rank == 0 else self._join(directory)
+            self._links: list[Link] = [
+                LocalLink(self._hub, directory, timeout) if rank == 0 else self._join(directory, timeout)
+            ]
         except BaseException:
             directory.close()
             raise
         # Runs when the group is forgotten, and at the interpreter's exit while threads still run.
-        weakref.finalize(self, _close, self._link, self._owner)
+        weakref.finalize(self, _close, self._links, self._owner)
 
     @classmethod
     def from_environment(cls, *, timeout: float | None = 600.0) -> Group:
@@ -77,11 +81,33 @@ class Group:
         place = Environment.read().torchrun()
         return cls(place.name, place.rank, place.tp, timeout=timeout)
 
-    def _join(self, directory: rv.Directory) -> RemoteLink:
+    @property
+    def _link(self) -> Link:
+        return self._links[0]
+
+    def rejoin(self, timeout: float | None = None) -> None:
+        """Where rank 0 has ended: wait up to `timeout` seconds (None: the group's) for the one that replaces it.
+
+        Nothing happens where rank 0 lives, or on rank 0 itself. Raises JoinTimeout, AgreementError.
+        """
+        self._refuse_after_fork()
+        link = self._link
+        if not isinstance(link, RemoteLink) or (link.over is None and not rv.is_dead(link.pid)):
+            return
+        link.close()
+        directory = rv.Directory(self._path)
+        try:
+            self._links[0] = self._join(directory, self.timeout if timeout is None else _checked(timeout))
+        except BaseException:
+            directory.close()
+            raise
+        self._losses.replaced(0)
+
+    def _join(self, directory: rv.Directory, timeout: float | None) -> RemoteLink:
         me = {"rank": self.rank, "tp": self.tp, "pid": self._owner}
         hello = {"op": "hello", "protocol": rv.PROTOCOL, **me}
         absent = f"rank 0 to start (nobody serves {directory.path / self.name}.sock)"
-        patience = rv.Patience(self.timeout, self._who, absent, 0)
+        patience = rv.Patience(timeout, self._who, absent, 0)
         pause = 0.001
         while True:
             if (sock := directory.connect(self.name)) is not None:
@@ -121,23 +147,29 @@ class Group:
         *,
         agree: Mapping[str, int | str | list[Any]] | None = None,
         prepare: Callable[[SharedMemory], None] | None = None,
+        newer_than: int = 0,
         timeout: float | None = None,
     ) -> SharedMemory:
         """Memory of `nbytes` bytes that all ranks map: made on rank 0, found by `tag` on the others.
 
         Rank 0 returns at once; the others wait for it up to `timeout` seconds (None: the group's). `nbytes`
         and every key of `agree` must be equal on all ranks: AgreementError, on the rank that differs, names
-        the key and both values. `prepare` fills the memory on rank 0 before any other rank can see it. Other
-        errors: ResourceError, JoinTimeout, PeerDied, PeerClosed. The caller closes it.
+        the key and both values. `prepare` fills the memory on rank 0 before any other rank can see it. Where rank 0
+        shares a tag anew, the memory's `generation` grows; `newer_than` waits for a later one than that. Other errors:
+        ResourceError, JoinTimeout, PeerDied, PeerClosed. The caller closes it.
         """
         self._refuse_after_fork()
         asked = {**(agree or {}), "nbytes": nbytes}
         label = f"{self.name}/{tag}"
         if self.rank != 0:
-            whom = f"rank 0 (pid {self.peers.get(0, 0)}) to share {tag!r}"
-            _, fd = self._call({"op": "share", "tag": tag, "asked": asked}, timeout, whom)
-            return SharedMemory.attach(fd, nbytes, label)
+            whom = f"rank 0 (pid {self.peers.get(0, 0)}) to {'recover' if newer_than else 'share'} {tag!r}"
+            message = {"op": "share", "tag": tag, "asked": asked, "newer_than": newer_than}
+            reply, fd = self._call(message, timeout, whom)
+            memory = SharedMemory.attach(fd, nbytes, label)
+            memory.generation = reply["generation"]
+            return memory
         memory = SharedMemory.create(label, nbytes)
+        memory.generation = time.monotonic_ns()  # grows on this machine, whoever is rank 0
         try:
             if prepare is not None:
                 prepare(memory)
@@ -146,7 +178,8 @@ class Group:
             raise
         fd = os.dup(memory.fd)  # the hub's own: it outlives the caller's object
         try:
-            self._call({"op": "register", "tag": tag, "asked": asked, "fd": fd}, timeout, "its own thread")
+            message = {"op": "register", "tag": tag, "asked": asked, "generation": memory.generation, "fd": fd}
+            self._call(message, timeout, "its own thread")
         except BaseException:
             os.close(fd)
             memory.close()
@@ -158,15 +191,15 @@ class Group:
         self._counts[kind] += 1
         return f"{kind}-{self._counts[kind]}"
 
-    def unshare(self, tag: str) -> None:
-        """Rank 0 hands `tag` out no more, until it is shared anew: PeerClosed for whoever asks meanwhile.
+    def unshare(self, tag: str, generation: int = 0) -> None:
+        """Rank 0 hands `tag` (0: whatever its generation) out no more: PeerClosed for whoever asks.
 
         Those who have the memory keep it. Waits for nothing, so it may be called while garbage is collected.
         """
         if self.rank != 0:
             raise ConfigError(f"{self._who} cannot unshare {tag!r}: only rank 0 can")
         if os.getpid() == self._owner:
-            self._link.tell({"op": "unshare", "tag": tag})
+            self._link.tell({"op": "unshare", "tag": tag, "generation": generation})
 
     def gather(self, label: str, value: Any, timeout: float | None = None) -> list[Any]:
         """Every rank's `value` (JSON, at most 64 KiB), by rank, once all are here.
@@ -212,7 +245,7 @@ class Group:
 
         Shared memory stays with its callers.
         """
-        _close(self._link, self._owner)
+        _close(self._links, self._owner)
 
     def __enter__(self) -> Group:
         return self

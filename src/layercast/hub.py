@@ -80,6 +80,18 @@ def _ranks(ranks: Iterable[int]) -> str:
 class _Share:
     fd: int
     asked: dict[str, Any]  # nbytes, and what else all ranks must agree about
+    generation: int  # grows when the same tag is shared anew
+
+
+@dataclass
+class _Parked:
+    """Asks for memory that rank 0 has not shared yet."""
+
+    peer: Peer
+    call: int
+    tag: str
+    asked: dict[str, Any]
+    newer_than: int
 
 
 @dataclass
@@ -106,7 +118,7 @@ class Hub:
         self._left: dict[int, dict[str, Any]] = {}  # the failure that meeting this rank gives
         self._shares: dict[str, _Share] = {}
         self._withdrawn: set[str] = set()  # shared once, and taken back
-        self._parked: list[tuple[Peer, int, str, dict[str, Any]]] = []
+        self._parked: list[_Parked] = []
         self._round: _Round | None = None
 
     def received(self, peer: Peer, message: dict[str, Any]) -> None:
@@ -131,7 +143,7 @@ class Hub:
         if rank < 0 or self.seats.get(rank) is not peer:
             return
         del self.seats[rank]
-        self._parked = [entry for entry in self._parked if entry[0] is not peer]
+        self._parked = [entry for entry in self._parked if entry.peer is not peer]
         how, cls = ("closed", PeerClosed) if goodbye else ("died", PeerDied)
         self._left[rank] = rv.failure(cls, f"rank {rank} (pid {peer.pid}) of group {self.name!r} {how}", rank, peer.pid)
         if self._round is not None and self._round.failed is None:
@@ -195,32 +207,37 @@ class Hub:
     def _register(self, peer: Peer, number: int, message: dict[str, Any]) -> None:
         """Rank 0 shares memory under a tag, or takes the tag back."""
         tag = rv.field(message, "tag", str)
+        generation = rv.field(message, "generation", int)
         if message["op"] == "unshare":
+            share = self._shares.get(tag)
+            if share is None or generation not in (0, share.generation):
+                return  # shared anew meanwhile
             self._withdrawn.add(tag)
-            if (share := self._shares.pop(tag, None)) is not None:
-                os.close(share.fd)
-        elif tag in self._shares:
-            peer.send({"id": number, **rv.failure(ConfigError, f"{tag!r} is shared already: unshare it first", 0)})
-            return
+            del self._shares[tag]
+            os.close(share.fd)
         else:
             self._withdrawn.discard(tag)
-            self._shares[tag] = _Share(rv.field(message, "fd", int), rv.field(message, "asked", dict))
+            if (old := self._shares.get(tag)) is not None:
+                os.close(old.fd)
+            self._shares[tag] = _Share(rv.field(message, "fd", int), rv.field(message, "asked", dict), generation)
         peer.send({"id": number})
         parked, self._parked = self._parked, []
-        for other, call, wanted, asked in parked:
-            self._give(other, call, wanted, asked)
+        for entry in parked:
+            self._give(entry)
 
     def _share(self, peer: Peer, number: int, message: dict[str, Any]) -> None:
-        self._give(peer, number, rv.field(message, "tag", str), rv.field(message, "asked", dict))
+        tag, asked = rv.field(message, "tag", str), rv.field(message, "asked", dict)
+        self._give(_Parked(peer, number, tag, asked, rv.field(message, "newer_than", int)))
 
-    def _give(self, peer: Peer, number: int, tag: str, asked: dict[str, Any]) -> None:
+    def _give(self, entry: _Parked) -> None:
+        peer, number, tag, asked = entry.peer, entry.call, entry.tag, entry.asked
         share = self._shares.get(tag)
         if share is None and tag in self._withdrawn:
             text = f"rank 0 (pid {os.getpid()}) of group {self.name!r} has closed {tag!r} already"
             peer.send({"id": number, **rv.failure(PeerClosed, text, 0, os.getpid())})
             return
-        if share is None:
-            self._parked.append((peer, number, tag, asked))
+        if share is None or share.generation <= entry.newer_than:
+            self._parked.append(entry)
             return
         differing = [
             f"{key} is {theirs!r} on rank {peer.rank}, {mine!r} on rank 0"
@@ -233,7 +250,7 @@ class Hub:
             self._refuse(peer, number, peer.rank, AgreementError, text)
             return
         try:
-            peer.send({"id": number}, share.fd)
+            peer.send({"id": number, "generation": share.generation}, share.fd)
         except OSError as error:
             text = f"rank 0 (pid {os.getpid()}) cannot hand out {tag!r}: {error.strerror}"
             peer.send({"id": number, **rv.failure(ResourceError, text, 0, os.getpid())})
@@ -277,9 +294,10 @@ class Hub:
 
     def _whom(self, peer: Peer, number: int) -> dict[str, Any]:
         """Who is missing for call `number`, in words."""
-        for other, call, tag, _ in self._parked:
-            if other is peer and call == number:
-                return {"whom": f"rank 0 (pid {os.getpid()}) to share {tag!r}", "rank": 0}
+        for entry in self._parked:
+            if entry.peer is peer and entry.call == number:
+                what = f"share {entry.tag!r}" if entry.newer_than == 0 else f"recover {entry.tag!r}"
+                return {"whom": f"rank 0 (pid {os.getpid()}) to {what}", "rank": 0}
         meeting = self._round
         if meeting is None or meeting.waiting.get(peer.rank) != (peer, number):
             return {"whom": "", "rank": -1}
@@ -292,7 +310,7 @@ class Hub:
 
     def _forget(self, peer: Peer, number: int) -> None:
         """The call has timed out or was interrupted."""
-        self._parked = [entry for entry in self._parked if entry[:2] != (peer, number)]
+        self._parked = [entry for entry in self._parked if (entry.peer, entry.call) != (peer, number)]
         meeting = self._round
         if meeting is not None and meeting.waiting.get(peer.rank) == (peer, number):
             del meeting.waiting[peer.rank], meeting.values[peer.rank]

@@ -125,7 +125,8 @@ class SharedMemory:
     """Bytes that several processes map. `create` makes them, `attach` maps what another process created.
 
     Attributes: `label` (for messages), `nbytes`, `fd` (to hand to other processes), `address` (page aligned),
-    `view` (a memoryview of all bytes), `huge_pages` ("not asked", "advised", or "unavailable: why").
+    `generation` (set by whoever shares it), `view` (a memoryview of all bytes), `huge_pages` ("not asked", "advised",
+    or "unavailable: why").
     After `close` no pointer or array into it may be used any more: the pages are really gone.
     """
 
@@ -133,6 +134,7 @@ class SharedMemory:
         """Map `fd`, which belongs to this object from here on. Callers use `create` and `attach`."""
         self.label = label
         self.nbytes = nbytes
+        self.generation = 0
         self.huge_pages = "not asked"
         self._open: list[tuple[int, int]] = []
         address = _libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)

@@ -17,5 +17,6 @@ def stream_layers(
     Every rank iterates over the same layers. The device layer holds the yielded layer until the next step.
     """
     for layer in source.layers if layers is None else layers:
-        writer = source.writer(layer, transport.tp_size) if transport.rank == 0 else None
+        staged = transport.rank == 0 and not transport.holds(layer)
+        writer = source.writer(layer, transport.tp_size) if staged else None
         yield transport.load(transport.last_epoch_joined + 1, layer, source.experts(layer), writer)

@@ -1,41 +1,49 @@
-"""One rank's end of a group: join, run, wait, close."""
+"""One rank's end of a group: join, run, wait, close; cancel, recover."""
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from layercast import _native
+from layercast import _native, machine
+from layercast.arena import Arena
 from layercast.devices import open_device
 from layercast.errors import ConfigError, StateError
 from layercast.geometry import ExpertLayout
 from layercast.group import Group
-from layercast.memory import SharedMemory
 from layercast.observe import LayerStatistics
+from layercast.session import Session, Settings
+from layercast.timeline import Event
 from layercast.writers import ExpertWriter, Writer, as_writer
 
 Seconds: TypeAlias = "float | None"
+#: The first N experts of a layer, or these.
+Experts: TypeAlias = "int | Sequence[int]"
+#: Experts that the device holds already: their addresses there, one per kind, or None for in their place.
+Residents: TypeAlias = "Mapping[int, Sequence[int] | None]"
+Verify: TypeAlias = "Literal['sample', 'full'] | None"
 
-#: A piece stays in the caches between the writer's store and the consumer's load.
-DEFAULT_PIECE_BYTES = 1 << 20
-DEFAULT_SLOTS = 4
-_PAGE = 4096
-_VERSION = 3
+_VERIFY_EVERY: Mapping[Verify, int] = {None: 0, "full": 1, "sample": 16}
 
 
 class Transport:
     """Receives the experts of a layer on this rank; on rank 0 also sends them to all.
 
     `layout`: the expert's kinds and bytes per rank (or just the bytes per kind). `num_experts`: the most a layer may
-    have. `device`: see `open_device`. `slots` buffers of `piece_bytes` each per rank stand between rank 0 and the
-    devices. `destinations`: one address per kind of num_experts x bytes each; None: the device allocates.
+    have. `device`: see `open_device`. `destinations`: one address per kind of num_experts x bytes each; None: the
+    device allocates. `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the devices; None:
+    what suits the caches (see `layercast.machine`). `arena`: this rank's `Arena`, for layers that skip the slots.
     Limits in seconds, None for no limit: `timeout` without progress of a layer, `join_timeout` for a live peer that
     has not come, `writer_timeout` inside one call of the writer.
+    `verify`: check the bytes of every piece ("full") or every 16th ("sample") on arrival, against a checksum that
+    rank 0 takes in the slot. `writer_threads`: threads with which native writers fill slots on rank 0; None: the
+    cores that are left over. `cpus`: where this transport's own threads may run; None: anywhere, and the caller's
+    affinity is never touched. `timeline_events`: how many events `timeline` keeps; 0: none.
 
     Every rank makes its transports in the same order. Rank 0 does not wait for the others; the others wait for
     rank 0. Raises ConfigError for bad arguments, AgreementError where ranks differ, ResourceError for lack of memory.
@@ -48,145 +56,222 @@ class Transport:
         *,
         num_experts: int,
         device: str | _native.Device = "host",
-        slots: int = DEFAULT_SLOTS,
-        piece_bytes: int = DEFAULT_PIECE_BYTES,
+        slots: int | None = None,
+        piece_bytes: int | None = None,
         destinations: Sequence[int] | None = None,
+        arena: Arena | None = None,
         timeout: Seconds = 60.0,
         join_timeout: Seconds = 600.0,
         writer_timeout: Seconds = None,
+        verify: Verify = None,
+        writer_threads: int | None = None,
+        cpus: Sequence[int] | None = None,
+        timeline_events: int = 0,
     ) -> None:
-        self.kind_bytes = tuple(layout.sizes if isinstance(layout, ExpertLayout) else layout)
         self.layout = layout if isinstance(layout, ExpertLayout) else None
         self.rank, self.tp_size = group.rank, group.tp
         self.num_experts = num_experts
-        self.slots, self.piece_bytes = slots, piece_bytes
+        self.slots = machine.SLOTS if slots is None else slots
+        _expect("slots", self.slots, 1, _native.MAX_SLOTS)
+        self.piece_bytes = machine.default_piece_bytes(group.tp, self.slots) if piece_bytes is None else piece_bytes
+        self.writer_threads = machine.default_writer_threads(group.tp) if writer_threads is None else writer_threads
+        self.verify, self.cpus = verify, None if cpus is None else tuple(cpus)
+        self.kind_bytes = tuple(layout.sizes if isinstance(layout, ExpertLayout) else layout)
         self._check(destinations)
-        limits = {
+        options: dict[str, Any] = {
             "timeout_ms": _milliseconds("timeout", timeout),
             "join_timeout_ms": _milliseconds("join_timeout", join_timeout),
             "writer_timeout_ms": _milliseconds("writer_timeout", writer_timeout),
+            "writer_threads": self.writer_threads,
+            "cpus": list(self.cpus or ()),
+            "verify_every": _VERIFY_EVERY[verify],
+            "trace_events": timeline_events,
         }
         self.device = open_device(device)
+        if verify is not None and not self.device.moves:
+            raise ConfigError(f"verify={verify!r}: device {self.device.describe()} moves no bytes to check")
         self._group = group
         self._callable: tuple[ExpertWriter, Writer] | None = None
         self._joined = 0
         self._tag = group.next_tag("transport")
-        slot_bytes = -(-max(piece_bytes, sum(self.kind_bytes)) // _PAGE) * _PAGE
-        self._share_memory(slot_bytes)
-        try:
-            self._native = _native.Transport(
-                control=self._control.address,
-                control_bytes=self._control.nbytes,
-                rank=self.rank,
-                tp_size=self.tp_size,
-                kind_bytes=list(self.kind_bytes),
-                experts=num_experts,
-                local_slots=[self._slot_address(slot, self.rank, slot_bytes) for slot in range(slots)],
-                all_slots=[
-                    self._slot_address(slot, rank, slot_bytes) for slot in range(slots) for rank in range(self.tp_size)
-                ]
-                if self.rank == 0
-                else [],
-                slot_bytes=slot_bytes,
-                piece_bytes=piece_bytes,
-                destinations=list(destinations or ()),
-                device=self.device,
-                **limits,
-            )
-        except BaseException:
-            _let_go(group, self._tag, self._slots, self._control)
-            raise
-        # `close`, or the last reference dropped, or the interpreter's exit: whatever comes first.
-        on_loss = self._native.report_death
-        self._close = weakref.finalize(
-            self, _close, os.getpid(), group, self._tag, self._native, on_loss, self._slots, self._control
+        self._settings = Settings(
+            self.kind_bytes, num_experts, self.slots, self.piece_bytes, tuple(destinations or ()), options
         )
-        group.on_peer_lost(on_loss)
+        # In a list, for the finalizer: `recover` puts the next session into it.
+        self._sessions = [Session(group, self._tag, self._settings, self.device)]
+        # `close`, or the last reference dropped, or the interpreter's exit: whatever comes first.
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._sessions)
+        self._arena: Arena | None = None
+        if arena is not None:
+            self.use_arena(arena)
 
     def _check(self, destinations: Sequence[int] | None) -> None:
         if not self.kind_bytes or min(self.kind_bytes) < 1:
             raise ConfigError(f"layout: expected the bytes of at least one kind, each > 0, got {self.kind_bytes}")
-        if self.num_experts < 1:
-            raise ConfigError(f"num_experts: expected > 0, got {self.num_experts}")
-        if not 1 <= self.slots <= _native.MAX_SLOTS:
-            raise ConfigError(f"slots: expected 1..{_native.MAX_SLOTS}, got {self.slots}")
-        if self.piece_bytes < 1:
-            raise ConfigError(f"piece_bytes: expected > 0, got {self.piece_bytes}")
+        _expect("num_experts", self.num_experts, 1)
+        _expect("piece_bytes", self.piece_bytes, 1)
+        _expect("writer_threads", self.writer_threads, 1, 64)
         if destinations is not None and len(destinations) != len(self.kind_bytes):
             raise ConfigError(f"destinations: expected one per kind ({len(self.kind_bytes)}), got {len(destinations)}")
+        if self.verify not in _VERIFY_EVERY:
+            raise ConfigError(f"verify: expected None, 'sample' or 'full', got {self.verify!r}")
+        if self.cpus is None:
+            return
+        allowed = os.sched_getaffinity(0)
+        if not self.cpus or (outside := sorted(set(self.cpus) - allowed)):
+            what = outside if self.cpus else "none"
+            raise ConfigError(f"cpus: expected some of {sorted(allowed)}, which this process may use, got {what}")
 
-    def _share_memory(self, slot_bytes: int) -> None:
-        agree: dict[str, int | str | list[int]] = {
-            "kind_bytes": list(self.kind_bytes),
-            "num_experts": self.num_experts,
-            "slots": self.slots,
-            "piece_bytes": self.piece_bytes,
-        }
-        control_bytes = -(-_native.control_bytes(self.tp_size, self.slots) // _PAGE) * _PAGE
+    @property
+    def _core(self) -> _native.Transport:
+        return self._sessions[0].native
 
-        def initialize(memory: SharedMemory) -> None:
-            _native.initialize_control(memory.address, memory.nbytes, self.tp_size, _VERSION, self.tp_size, self.slots)
-
-        self._control = self._group.share(f"{self._tag}/control", control_bytes, agree=agree, prepare=initialize)
-        try:
-            nbytes = self.tp_size * self.slots * slot_bytes
-            self._slots = self._group.share(f"{self._tag}/slots", nbytes, agree=agree)
-        except BaseException:
-            self._control.close()
-            raise
-
-    def _slot_address(self, slot: int, rank: int, slot_bytes: int) -> int:
-        return self._slots.address + (rank * self.slots + slot) * slot_bytes
+    def _open(self) -> _native.Transport:
+        """The native core, where what it points to still exists."""
+        if self.closed:
+            raise StateError("this transport is closed; open a new one")
+        return self._core
 
     @property
     def closed(self) -> bool:
         """Whether `close` has been called on this rank."""
-        return self._native.closed
+        return self._core.closed
+
+    @property
+    def failed(self) -> bool:
+        """Whether the group has failed: every call raises the cause, until `recover`."""
+        return self._open().failed
 
     @property
     def last_epoch(self) -> int:
         """The newest epoch that rank 0 has published; 0 before the first."""
-        return self._native.last_epoch
+        return self._open().last_epoch
 
     @property
     def last_epoch_joined(self) -> int:
-        """The last epoch that this rank has joined; 0 before the first."""
+        """The last epoch that this rank has joined; 0 before the first, and after `recover`."""
         return self._joined
 
     @property
     def destinations(self) -> list[int]:
         """Addresses of the device layer, one per kind; they stay the same over the transport's life."""
-        return self._native.destinations
+        return self._open().destinations
 
-    def join(self, epoch: int, layer: int, experts: int) -> None:
-        """Enter a layer. Every rank calls it with the same arguments; epochs start at 1 and grow."""
-        self._native.join(epoch, layer, experts)
+    def join(self, epoch: int, layer: int, experts: Experts, *, resident: Residents | None = None) -> None:
+        """Enter a layer. Every rank calls it with the same arguments; epochs start at 1 and grow.
+
+        `experts`: how many (0 to experts - 1), or which ids; each lands in its own place of the device layer.
+        `resident`: experts that are on the device already; those with addresses are copied from there, none of them
+        travels, whether `experts` names them or not. Raises ProtocolError on all ranks where they mean other experts.
+        """
+        count, ids, there = _selection(experts, resident)
+        self._open().join(epoch, layer, count, ids, there)
         self._joined = epoch
 
-    def run(self, epoch: int, layer: int, experts: int, writer: Writer | ExpertWriter) -> None:
-        """Stream a joined layer (rank 0). Returns when every rank has acknowledged every expert."""
-        self._native.run(epoch, layer, experts, self._as_writer(writer))
+    def run(
+        self,
+        epoch: int,
+        layer: int,
+        experts: Experts,
+        writer: Writer | ExpertWriter | None = None,
+        *,
+        resident: Residents | None = None,
+    ) -> None:
+        """Stream a joined layer (rank 0). Returns when every rank has acknowledged every expert.
+
+        The same arguments as `join`. Without a writer every rank copies the layer from its arena.
+        """
+        count, _, _ = _selection(experts, resident)
+        if writer is None and not self.holds(layer):
+            raise ConfigError(f"writer: rank 0 needs one; no arena of this transport holds layer {layer}")
+        self._open().run(epoch, layer, count, self._as_writer(writer))
 
     def wait(self, epoch: int) -> LayerStatistics:
         """Wait until this rank's bytes of the layer are complete on its device."""
-        return LayerStatistics.from_native(self._native.wait(epoch))
+        return LayerStatistics.from_native(self._open().wait(epoch))
 
-    def load(self, epoch: int, layer: int, experts: int, writer: Writer | ExpertWriter | None) -> LayerStatistics:
-        """Join, run (on rank 0, which alone gives a writer) and wait."""
-        if self.rank == 0 and writer is None:
-            raise ConfigError("writer: rank 0 needs one")
-        self.join(epoch, layer, experts)
-        if self.rank == 0 and writer is not None:
-            self.run(epoch, layer, experts, writer)
+    def load(
+        self,
+        epoch: int,
+        layer: int,
+        experts: Experts,
+        writer: Writer | ExpertWriter | None = None,
+        *,
+        resident: Residents | None = None,
+    ) -> LayerStatistics:
+        """Join, run (on rank 0, which alone needs the writer) and wait."""
+        self.join(epoch, layer, experts, resident=resident)
+        if self.rank == 0:
+            self.run(epoch, layer, experts, writer, resident=resident)
         return self.wait(epoch)
+
+    def use_arena(self, arena: Arena) -> None:
+        """From now on its layers can be loaded without a writer. Every rank has its own, with the same layers."""
+        if (arena.rank, arena.tp, arena.kind_bytes) != (self.rank, self.tp_size, self.kind_bytes):
+            raise ConfigError(
+                f"arena: cut for rank {arena.rank} of {arena.tp} with kinds {arena.kind_bytes}; this is rank"
+                f" {self.rank} of {self.tp_size} with {self.kind_bytes}"
+            )
+        for layer in arena.layers:
+            self._open().set_arena(layer, arena.addresses(layer))
+        self._arena = arena
+
+    def holds(self, layer: int) -> bool:
+        """Whether the arena has the layer: then `run` needs no writer."""
+        return self._arena is not None and layer in self._arena.layers
+
+    def cancel(self, epoch: int) -> bool:
+        """Give a layer up: its `run` and `wait` raise Cancelled on every rank, and the group goes on.
+
+        From any rank and any thread. False where the layer is over already. A writer that is inside a call is not
+        interrupted: rank 0 raises when it returns, the others at once. No byte of the layer moves on a rank after its
+        call has raised; what the device layer holds then is undefined.
+        """
+        return self._open().cancel(epoch)
+
+    def recover(self, timeout: Seconds = None) -> None:
+        """After a failure: meet the others again in a new generation; epochs begin anew at 1.
+
+        Every survivor calls it; a new process takes a dead rank's place with `Group` and `Transport`, as at the
+        start. Device layer, arena and (unless rank 0 was replaced) slots stay as they are. Rank 0 returns at once,
+        the others when rank 0 has come, at most after `timeout` seconds (None: the group's): JoinTimeout.
+        Raises StateError where nothing has failed.
+        """
+        native = self._open()
+        if not native.failed:
+            raise StateError("recover: nothing has failed; the transport goes on as it is")
+        destinations = tuple(native.destinations)
+        old = self._sessions[0]
+        old.end()
+        self._group.rejoin(timeout)
+        settings = Settings(**{**vars(self._settings), "destinations": destinations})
+        self._sessions[0] = Session(self._group, self._tag, settings, self.device, previous=old, timeout=timeout)
+        old.let_go()
+        self._joined = 0
+        if self._arena is not None:
+            self.use_arena(self._arena)
+
+    def timeline(self) -> list[Event]:
+        """What this rank did in its last layers, oldest first; ask between layers."""
+        return [Event.from_native(row) for row in self._open().trace()]
+
+    def describe(self) -> dict[str, Any]:
+        """How this transport works, for logs: device, slots, threads and their placement."""
+        return {
+            "device": self.device.describe(),
+            "slots": self.slots,
+            "piece_bytes": self.piece_bytes,
+            "writer_threads": self.writer_threads,
+            "cpus": list(self.cpus) if self.cpus is not None else "anywhere",
+            "verify": self.verify or "off",
+            "arena_layers": len(self._arena.layers) if self._arena is not None else 0,
+        }
 
     def host_views(self) -> list[npt.NDArray[np.uint8]]:
         """The device layer of a device whose memory is the host's: per kind uint8 [num_experts, bytes], no copy.
 
         Valid while the transport is open.
         """
-        if self.closed:
-            raise StateError("this transport is closed; its layer is gone")
         return [
             _as_array(address, self.num_experts, nbytes)
             for address, nbytes in zip(self.destinations, self.kind_bytes, strict=True)
@@ -194,8 +279,8 @@ class Transport:
 
     def close(self) -> None:
         """End the transport: idempotent, never raises, from any thread. In the middle of a layer it poisons."""
-        self._close()
-        self._native.close()  # where another thread closes just now: wait for it
+        self._finalizer()
+        self._core.close()  # where another thread closes just now: wait for it
 
     def __enter__(self) -> Transport:
         return self
@@ -203,7 +288,9 @@ class Transport:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _as_writer(self, writer: Writer | ExpertWriter) -> Writer:
+    def _as_writer(self, writer: Writer | ExpertWriter | None) -> Writer:
+        if writer is None:
+            return _native.direct_writer()
         if isinstance(writer, _native.Writer):
             return writer
         if self._callable is None or self._callable[0] is not writer:
@@ -211,28 +298,32 @@ class Transport:
         return self._callable[1]
 
 
-def _close(
-    owner: int,
-    group: Group,
-    tag: str,
-    native: _native.Transport,
-    on_loss: Callable[[int, int], None],
-    slots: SharedMemory,
-    control: SharedMemory,
-) -> None:
+def _close(owner: int, sessions: list[Session]) -> None:
     if os.getpid() != owner:  # a forked child's copy: it ends with the child, and touches nothing
         return
-    native.close()
-    group.off_peer_lost(on_loss)
-    _let_go(group, tag, slots, control)
+    for session in sessions:
+        session.close()
 
 
-def _let_go(group: Group, tag: str, slots: SharedMemory, control: SharedMemory) -> None:
-    if group.rank == 0:
-        group.unshare(f"{tag}/control")
-        group.unshare(f"{tag}/slots")
-    slots.close()
-    control.close()
+def _selection(
+    experts: Experts, resident: Residents | None
+) -> tuple[int, list[int] | None, list[tuple[int, list[int]]]]:
+    """How many travel, which (None: the first of them), and what is there already."""
+    there = [(expert, list(addresses or ())) for expert, addresses in sorted((resident or {}).items())]
+    if isinstance(experts, int) and not there:
+        return experts, None, there
+    ids = list(range(experts) if isinstance(experts, int) else experts)
+    if any(not isinstance(expert, int) or expert < 0 for expert in ids):
+        raise ConfigError(f"experts: expected ids from 0 on, got {ids[:8]}")
+    skipped = dict(there)
+    ids = [expert for expert in ids if expert not in skipped]
+    return len(ids), ids, there
+
+
+def _expect(name: str, value: int, least: int, most: int | None = None) -> None:
+    if value < least or (most is not None and value > most):
+        wanted = f"{least}..{most}" if most is not None else f"at least {least}"
+        raise ConfigError(f"{name}: expected {wanted}, got {value}")
 
 
 def _milliseconds(name: str, seconds: Seconds) -> int | None:

@@ -35,7 +35,7 @@ def demo(
         with Checkpoint.open(path) as checkpoint:
             layers = tuple(checkpoint.layers)
         plan = Plan(tp=tp, layers=layers, checkpoint=path, device=device, verifier=compare_independently)
-        report = run(plan, talk)
+        report, _ = run(plan, talk)
         if keep is None:
             report["source"] = "demo checkpoint (Qwen3-MoE, block-FP8)"  # its folder is gone in a moment
         code = finish(report, as_json)

@@ -9,6 +9,7 @@ import typer
 import layercast
 from layercast.cli.demo import demo
 from layercast.cli.stream import stream
+from layercast.cli.trace import trace
 from layercast.errors import ConfigError, LaunchError, LayercastError, ResourceError
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(stream)
+app.command()(trace)
 
 
 def _show_version(wanted: bool) -> None:

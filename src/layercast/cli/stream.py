@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,6 @@ from rich.console import Console
 
 from layercast.cli.streaming import Plan, compare_with_source, finish, parse_layers, run
 from layercast.errors import ConfigError
-from layercast.transport import DEFAULT_PIECE_BYTES, DEFAULT_SLOTS
 
 
 def stream(
@@ -23,8 +23,13 @@ def stream(
     layers: Annotated[
         str | None, typer.Option(help="A count (2: the first two) or a range (3:44, both included).")
     ] = None,
-    slots: Annotated[int, typer.Option(help="Buffers per rank between rank 0 and the devices.")] = DEFAULT_SLOTS,
-    piece_bytes: Annotated[int, typer.Option(help="Bytes per rank handed over at a time.")] = DEFAULT_PIECE_BYTES,
+    slots: Annotated[int | None, typer.Option(help="Buffers per rank between rank 0 and the devices.")] = None,
+    piece_bytes: Annotated[
+        int | None, typer.Option(help="Bytes per rank handed over at a time; default: what suits the caches.")
+    ] = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Load the layers into host memory first, cut per rank; copy from there.")
+    ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte on every rank.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -43,8 +48,9 @@ def stream(
         device=device,
         slots=slots,
         piece_bytes=piece_bytes,
+        direct=direct,
         verifier=compare_with_source if verify else None,
     )
     chosen = parse_layers(layers, plan.open().layers)
-    plan = Plan(**{**plan.__dict__, "layers": chosen})
-    raise typer.Exit(finish(run(plan, Console(stderr=True)), as_json))
+    report, _ = run(replace(plan, layers=chosen), Console(stderr=True))
+    raise typer.Exit(finish(report, as_json))

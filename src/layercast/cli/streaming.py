@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from layercast import launch
+from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint
 from layercast.devices import open_device
 from layercast.errors import ConfigError
 from layercast.group import Group
 from layercast.sources import CheckpointSource, HostViews, LayerSource, SyntheticSource
 from layercast.stream import stream_layers
-from layercast.transport import DEFAULT_PIECE_BYTES, DEFAULT_SLOTS, Transport
+from layercast.timeline import Event
+from layercast.transport import Transport
 
 #: `(source, layer, rank, tp, views)` -> experts whose bytes are wrong.
 Verifier: TypeAlias = Callable[[LayerSource, int, int, int, HostViews], list[int]]
@@ -38,8 +40,10 @@ class Plan:
     checkpoint: Path | None = None
     synthetic: str | None = None
     device: str = "host"
-    slots: int = DEFAULT_SLOTS
-    piece_bytes: int = DEFAULT_PIECE_BYTES
+    slots: int | None = None
+    piece_bytes: int | None = None
+    direct: bool = False
+    timeline_events: int = 0
     verifier: Verifier | None = None
 
     def open(self) -> LayerSource:
@@ -74,35 +78,69 @@ def parse_layers(text: str | None, there: Sequence[int]) -> tuple[int, ...]:
     return chosen
 
 
-def run_rank(group: Group, plan: Plan, progress: Connection | None) -> list[dict[str, Any]]:
-    """One rank's process: streams the plan's layers; a dictionary of figures per layer."""
+@dataclasses.dataclass
+class RankReport:
+    """What a rank's process sends back: per layer its figures, and how its transport worked."""
+
+    rows: list[dict[str, Any]]
+    transport: dict[str, Any]
+    events: list[Event]
+    arena_seconds: float = 0.0
+
+
+def run_rank(group: Group, plan: Plan, progress: Connection | None) -> RankReport:
+    """One rank's process: streams the plan's layers."""
     source = plan.open()
-    out: list[dict[str, Any]] = []
+    if group.rank != 0:
+        progress = None
+    device = open_device(plan.device)
+    started = time.monotonic()
+    arena = None
+    if plan.direct:
+        arena = Arena(
+            source,
+            group.rank,
+            plan.tp,
+            layers=plan.layers,
+            device=device,
+            progress=None if progress is None else lambda done, total: progress.send(("loading", done, total)),
+        )
+    loaded = time.monotonic()
     with Transport(
         group,
         source.layout(plan.tp),
         num_experts=source.num_experts,
-        device=plan.device,
+        device=device,
         slots=plan.slots,
         piece_bytes=plan.piece_bytes,
+        arena=arena,
+        timeline_events=plan.timeline_events,
     ) as transport:
-        for layer in plan.layers:
-            if plan.verifier is not None:
-                group.barrier(f"layer {layer}")  # the time of a layer must not hold the check of the last one
-            started = time.monotonic()
-            [figures] = stream_layers(transport, source, [layer])
-            row = figures.as_dict()
-            row["wall_ms"] = (time.monotonic() - started) * 1e3
-            if plan.verifier is not None:
-                row["wrong"] = plan.verifier(source, layer, group.rank, plan.tp, transport.host_views())
-            out.append(row)
-            if progress is not None and group.rank == 0:
-                progress.send(figures.bytes * plan.tp)
-    return out
+        rows = [_run_layer(group, plan, transport, source, layer, progress) for layer in plan.layers]
+        report = RankReport(rows, transport.describe(), transport.timeline(), loaded - started)
+    if arena is not None:
+        arena.close()
+    return report
 
 
-def run(plan: Plan, console: Console) -> dict[str, Any]:
-    """Runs the ranks behind a progress bar; returns the report that `--json` prints."""
+def _run_layer(
+    group: Group, plan: Plan, transport: Transport, source: LayerSource, layer: int, progress: Connection | None
+) -> dict[str, Any]:
+    if plan.verifier is not None or plan.direct:
+        group.barrier(f"layer {layer}")  # the time of a layer must not hold the check or the loading before it
+    started = time.monotonic()
+    [figures] = stream_layers(transport, source, [layer])
+    row = figures.as_dict()
+    row["wall_ms"] = (time.monotonic() - started) * 1e3
+    if plan.verifier is not None:
+        row["wrong"] = plan.verifier(source, layer, group.rank, plan.tp, transport.host_views())
+    if progress is not None:
+        progress.send(("streaming", figures.bytes * plan.tp, len(plan.layers)))
+    return row
+
+
+def run(plan: Plan, console: Console) -> tuple[dict[str, Any], list[RankReport]]:
+    """Runs the ranks behind a progress bar; returns the report that `--json` prints, and the ranks' own."""
     open_device(plan.device)
     source = plan.open()
     layout = source.layout(plan.tp)
@@ -111,39 +149,44 @@ def run(plan: Plan, console: Console) -> dict[str, Any]:
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} layers"),
-        TextColumn("{task.fields[speed]}"),
+        TextColumn("{task.fields[done]}"),
         TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     ) as progress:
-        task = progress.add_task("streaming", total=len(plan.layers), speed="")
-
-        def follow() -> None:
-            moved = 0
-            while (nbytes := reader.recv()) is not None:
-                moved += nbytes
-                speed = moved / (time.monotonic() - started) / 1e9
-                progress.update(task, advance=1, speed=f"{speed:.1f} GB/s")
-
-        follower = threading.Thread(target=follow, daemon=True)
+        task = progress.add_task("starting", total=None, done="")
+        follower = threading.Thread(target=_follow, args=(reader, progress, task), daemon=True)
         follower.start()
         try:
-            ranks: list[list[dict[str, Any]]] = launch(run_rank, plan.tp, args=(plan, writer))
+            ranks: list[RankReport] = launch(run_rank, plan.tp, args=(plan, writer))
         finally:
             writer.send(None)
             follower.join()
             reader.close()
             writer.close()
-    return _report(plan, source, layout.nbytes, ranks, time.monotonic() - started)
+    return _report(plan, source, layout.nbytes, ranks, time.monotonic() - started), ranks
 
 
-def _report(
-    plan: Plan, source: LayerSource, share: int, ranks: list[list[dict[str, Any]]], seconds: float
-) -> dict[str, Any]:
+def _follow(reader: Connection, progress: Progress, task: TaskID) -> None:
+    layers = moved = 0
+    started = time.monotonic()
+    while (message := reader.recv()) is not None:
+        phase, value, total = message
+        if phase == "loading":
+            done = f"{value / 1e9:.1f}/{total / 1e9:.1f} GB of rank 0's arena"
+            progress.update(task, description="loading", completed=value, total=total, done=done)
+            started = time.monotonic()
+            continue
+        layers, moved = layers + 1, moved + value
+        speed = moved / max(time.monotonic() - started, 1e-9) / 1e9
+        done = f"{layers}/{total} layers  {speed:.1f} GB/s"
+        progress.update(task, description="streaming", completed=layers, total=total, done=done)
+
+
+def _report(plan: Plan, source: LayerSource, share: int, ranks: list[RankReport], seconds: float) -> dict[str, Any]:
     per_layer = []
-    for rows in zip(*ranks, strict=True):
+    for rows in zip(*(rank.rows for rank in ranks), strict=True):
         first = rows[0]
         nbytes = sum(row["bytes"] for row in rows)
         wall_ms = max(row["wall_ms"] for row in rows)
@@ -168,7 +211,6 @@ def _report(
     moving = sum(row["bytes"] / max(row["gbps"], 1e-9) / 1e9 for row in per_layer)
     return {
         "source": source.name,
-        "device": plan.device,
         "tp": plan.tp,
         "layers": len(per_layer),
         "experts": sum(row["experts"] for row in per_layer),
@@ -176,8 +218,9 @@ def _report(
         "verified": verified,
         "seconds": round(seconds, 3),
         "gbps": round(total / max(moving, 1e-9) / 1e9, 3),
-        "slots": plan.slots,
-        "piece_bytes": plan.piece_bytes,
+        "arena_seconds": round(max(rank.arena_seconds for rank in ranks), 3),
+        **ranks[0].transport,
+        "device": plan.device,
         "per_layer": per_layer,
     }
 
@@ -193,6 +236,8 @@ def show(report: dict[str, Any], console: Console) -> None:
         mb, speed = f"{row['bytes'] / 1e6:.1f}", f"{row['gbps']:.2f}"
         table.add_row(str(row["layer"]), str(row["experts"]), mb, *times, speed)
     console.print(table)
+    if report["arena_seconds"]:
+        console.print(f"arenas loaded in {report['arena_seconds']:.1f} s", soft_wrap=True)
     console.print(
         f"{report['layers']} layers, {report['experts']} experts, {report['bytes'] / 1e9:.3f} GB to"
         f" {report['tp']} ranks at {report['gbps']:.2f} GB/s; {report['seconds']:.1f} s with start-up",

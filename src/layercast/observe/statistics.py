@@ -12,7 +12,8 @@ class LayerStatistics:
     """One layer on one rank. Times in milliseconds.
 
     Rank 0's: `writer_ms` inside the writer, `slot_wait_ms` waiting for a free slot, `total_ms` whole production.
-    This rank's: `h2d_ms` while copies to its device were in flight, `bytes` copied.
+    This rank's: `h2d_ms` while copies to its device were in flight, `bytes` that travelled, `pieces` they came in,
+    `resident_bytes` copied inside the device, `direct` whether they came straight from the arena.
     """
 
     epoch: int
@@ -24,6 +25,9 @@ class LayerStatistics:
     h2d_ms: float
     total_ms: float
     bytes: int
+    pieces: int
+    resident_bytes: int
+    direct: bool
 
     @classmethod
     def from_native(cls, figures: Mapping[str, Any]) -> LayerStatistics:

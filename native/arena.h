@@ -1,0 +1,19 @@
+// One rank's share of a layer in host memory, laid out as on the device: per kind all experts one after the
+// other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "writer.h"
+
+namespace layercast {
+
+// Fills experts [first, first + count) of rank `rank`; `kinds` are the layer's addresses, one per kind.
+// Several threads may be at it, each with other experts. Throws Error(kArgument).
+void fill_arena(Writer& writer, std::int64_t layer, std::size_t rank, std::size_t ranks, std::size_t first,
+                std::size_t count, const std::vector<std::size_t>& kind_bytes,
+                const std::vector<std::byte*>& kinds);
+
+}  // namespace layercast

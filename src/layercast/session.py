@@ -1,0 +1,192 @@
+"""One generation of a transport: its control region, its slots, its native core.
+
+A failure ends a generation; `Transport.recover` begins the next in a new control region, so that whatever a process of
+the old one still writes lands where nobody looks. Slots are kept while rank 0 is the same process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from layercast import _native
+from layercast.errors import GroupError, JoinTimeout
+from layercast.group import Group
+from layercast.memory import SharedMemory
+
+_PAGE = 4096
+_VERSION = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a transport is made of; `options` goes to the native core as it is."""
+
+    kind_bytes: tuple[int, ...]
+    num_experts: int
+    slots: int
+    piece_bytes: int
+    destinations: tuple[int, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def slot_bytes(self) -> int:
+        """A slot holds a piece, or an expert where pieces are whole experts."""
+        return -(-max(self.piece_bytes, sum(self.kind_bytes)) // _PAGE) * _PAGE
+
+    @property
+    def agreed(self) -> dict[str, int | str | list[Any]]:
+        """What must be equal on all ranks."""
+        return {
+            "kind_bytes": list(self.kind_bytes),
+            "num_experts": self.num_experts,
+            "slots": self.slots,
+            "piece_bytes": self.piece_bytes,
+            "verify_every": self.options["verify_every"],
+        }
+
+
+class Session:
+    """A rank's end of one generation."""
+
+    def __init__(
+        self,
+        group: Group,
+        tag: str,
+        settings: Settings,
+        device: _native.Device,
+        *,
+        previous: Session | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._group, self._tag, self._device = group, tag, device
+        self.rank_0_pid = group.peers.get(0, 0)
+        self.settings = settings
+        kept = previous is not None and previous.rank_0_pid == self.rank_0_pid
+        self._slots: SharedMemory | None = previous.give_slots() if previous is not None and kept else None
+        self._pinned = self._slots.address if self._slots is not None else 0
+        self._control: SharedMemory | None = None
+        self._dead = previous.pids if previous is not None else frozenset[int]()
+        self._on_loss: Callable[[int, int], None] | None = None
+        try:
+            self._attach(previous.generation if previous is not None else 0, timeout)
+        except BaseException:
+            self.let_go()
+            raise
+        self._watch()
+
+    def _attach(self, newer_than: int, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(0.001, deadline - time.monotonic())
+            self._share(newer_than, left)
+            assert self._control is not None
+            self.generation = self._control.generation
+            try:
+                self.native = self._open()
+                return
+            except GroupError as error:
+                # A process that replaces a dead rank has found the failed generation: the next one is its own.
+                if self._group.rank == 0 or isinstance(error, JoinTimeout):
+                    raise
+                newer_than = self.generation
+                self._control.close()
+
+    def _share(self, newer_than: int, timeout: float | None) -> None:
+        settings, tp = self.settings, self._group.tp
+        control_bytes = -(-_native.control_bytes(tp, settings.slots) // _PAGE) * _PAGE
+
+        def initialize(memory: SharedMemory) -> None:
+            _native.initialize_control(memory.address, memory.nbytes, tp, _VERSION, tp, settings.slots)
+
+        self._control = self._group.share(
+            f"{self._tag}/control",
+            control_bytes,
+            agree=settings.agreed,
+            prepare=initialize,
+            newer_than=newer_than,
+            timeout=timeout,
+        )
+        if self._slots is None:
+            nbytes = tp * settings.slots * settings.slot_bytes
+            self._slots = self._group.share(f"{self._tag}/slots", nbytes, agree=settings.agreed, timeout=timeout)
+            own = self._slot_address(0, self._group.rank)
+            self._device.pin(own, settings.slots * settings.slot_bytes)
+            self._pinned = own
+
+    def _slot_address(self, slot: int, rank: int) -> int:
+        assert self._slots is not None
+        return self._slots.address + (rank * self.settings.slots + slot) * self.settings.slot_bytes
+
+    def _open(self) -> _native.Transport:
+        settings, rank, tp = self.settings, self._group.rank, self._group.tp
+        assert self._control is not None
+        slots = range(settings.slots)
+        return _native.Transport(
+            control=self._control.address,
+            control_bytes=self._control.nbytes,
+            rank=rank,
+            tp_size=tp,
+            kind_bytes=list(settings.kind_bytes),
+            experts=settings.num_experts,
+            local_slots=[self._slot_address(slot, rank) for slot in slots],
+            all_slots=[self._slot_address(slot, r) for slot in slots for r in range(tp)] if rank == 0 else [],
+            slot_bytes=settings.slot_bytes,
+            piece_bytes=settings.piece_bytes,
+            destinations=list(settings.destinations),
+            device=self._device,
+            **settings.options,
+        )
+
+    def _watch(self) -> None:
+        native, dead = self.native, self._dead
+
+        def on_loss(rank: int, pid: int) -> None:
+            if pid not in dead:  # its end was the last generation's failure, not this one's
+                native.report_death(rank, pid)
+
+        self._on_loss = on_loss
+        self._group.on_peer_lost(on_loss)
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes that sat in this generation."""
+        return frozenset(self.native.pids)
+
+    def give_slots(self) -> SharedMemory | None:
+        """The slots go to the next generation, as they are."""
+        slots, self._slots, self._pinned = self._slots, None, 0
+        return slots
+
+    def close(self) -> None:
+        """End the native core, then the memory. In the middle of a layer it poisons. Never raises."""
+        self.native.close()
+        self.let_go()
+
+    def end(self) -> None:
+        """End the native core alone: what it used may live on in the next generation."""
+        self.native.close()
+        self._forget_losses()
+
+    def _forget_losses(self) -> None:
+        if self._on_loss is not None:
+            self._group.off_peer_lost(self._on_loss)
+            self._on_loss = None
+
+    def let_go(self) -> None:
+        """Give memory back. Idempotent."""
+        self._forget_losses()
+        if self._pinned:
+            self._device.unpin(self._pinned)
+            self._pinned = 0
+        for name, memory in (("control", self._control), ("slots", self._slots)):
+            if memory is None:
+                continue
+            if self._group.rank == 0 and name == "control":
+                self._group.unshare(f"{self._tag}/control", memory.generation)
+            elif self._group.rank == 0:
+                self._group.unshare(f"{self._tag}/{name}")
+            memory.close()
+        self._control = self._slots = None
