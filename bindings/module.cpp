@@ -107,9 +107,23 @@ void bind_devices(nb::module_& m) {
       "A simulated bus. 0 bytes per second: as fast as memory; n-th copies to fail or hang count from 1.");
 }
 
+int traverse_writer(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<PythonWriter>(self)->traverse(visit, arg) : 0;
+}
+
+int clear_writer(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<PythonWriter>(self)->clear();
+  return 0;
+}
+
+PyType_Slot writer_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_writer)},
+                              {Py_tp_clear, reinterpret_cast<void*>(clear_writer)},
+                              {0, nullptr}};
+
 void bind_writers(nb::module_& m) {
   nb::class_<Writer>(m, "Writer", "Fills every rank's share of a piece.");
-  nb::class_<PythonWriter, Writer>(m, "PythonWriter")
+  nb::class_<PythonWriter, Writer>(m, "PythonWriter", nb::type_slots(writer_slots))
       .def_static(
           "views", [](nb::object f) { return new PythonWriter(std::move(f), PythonWriter::Style::kViews); },
           "callable"_a, nb::rv_policy::take_ownership)
@@ -210,10 +224,10 @@ void bind_transport(nb::module_& m) {
       .def(
           "join",
           [](Transport& t, std::uint64_t epoch, std::int64_t layer, std::size_t experts,
-             std::optional<Sizes> ids,
-             const std::vector<std::pair<std::size_t, Addresses>>& residents,
+             std::optional<Sizes> ids, const std::vector<std::pair<std::size_t, Addresses>>& residents,
              std::optional<std::size_t> owned) {
-            Job job{epoch, layer, experts, ids.has_value(), ids.value_or(Sizes{}), {}, owned.value_or(SIZE_MAX)};
+            Job job{
+                epoch, layer, experts, ids.has_value(), ids.value_or(Sizes{}), {}, owned.value_or(SIZE_MAX)};
             for (const auto& [expert, addresses] : residents) {
               const auto there = pointers(addresses);
               job.residents.push_back({expert, {there.begin(), there.end()}});

@@ -25,6 +25,17 @@ class PythonWriter final : public Writer {
   }
   void fill(const Piece& piece, const SlotView& slot) override;
 
+  // For the garbage collector: the callable may well hold whoever holds this writer.
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(callable_.ptr());
+    Py_VISIT(cause_.ptr());
+    return 0;
+  }
+  void clear() {
+    callable_.reset();
+    cause_.reset();
+  }
+
   // What the callable raised; cleared by the next layer.
   nb::object take_cause() { return std::move(cause_); }
 

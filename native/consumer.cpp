@@ -83,9 +83,9 @@ void Consumer::pass_over() {
   bool any = false;
   for (std::size_t slot = 0; slot < control.slots(); ++slot) {
     const std::uint64_t sequence = load_acquire(control.ready_sequence(slot));
-    if (sequence <= taken_[slot] || load_relaxed(control.ready_epoch(slot)) >= job_.epoch) continue;
+    if (load_relaxed(control.ready_epoch(slot)) >= job_.epoch) continue;
     taken_[slot] = sequence;
-    if (load_relaxed(control.ack(member_.rank, slot)) >= sequence) continue;
+    if (load_relaxed(control.ack(member_.rank, slot)) >= sequence) continue;  // it may have been taken only
     store_release(control.ack(member_.rank, slot), sequence);
     any = true;
   }

@@ -129,7 +129,9 @@ void Transport::check_job(const Job& job) const {
   };
   for (const std::size_t id : job.ids) check(id);
   for (const Resident& resident : job.residents) {
-    if (!job.selected && resident.expert < job.streamed) check(options_.experts);  // streamed as well
+    if (!job.selected && resident.expert < job.streamed) {
+      refuse(Code::kArgument, "resident expert " + text(resident.expert) + ": it is streamed as well");
+    }
     check(resident.expert);
     if (resident.addresses.empty() || resident.addresses.size() == options_.kind_bytes.size()) continue;
     refuse(Code::kArgument, "resident expert " + text(resident.expert) + ": expected " +

@@ -61,9 +61,8 @@ class PatternWriter final : public Writer {
   void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
     for (const Run& run : piece.runs) {
       std::byte* to = slot.address(rank, run);
-      generate(
-          sequence(seed_, piece.layer, run.expert, rank, run.kind), run.offset, run.bytes,
-          [to](std::size_t at, const std::byte* from, std::size_t n) { std::memcpy(to + at, from, n); });
+      generate(sequence(seed_, piece.layer, run.expert, rank, run.kind), run.offset, run.bytes,
+               [to](std::size_t at, const std::byte* from, std::size_t n) { std::memcpy(to + at, from, n); });
     }
   }
 
