@@ -467,6 +467,7 @@ void Transport::fail(Error error) {
 void Transport::close() noexcept {
   if (getpid() != owner_) {
     // T25: the threads and the bells are the parent's; a child's copy touches nothing.
+    static_cast<void>(producer_.release());
     static_cast<void>(consumer_.release());
     static_cast<void>(liveness_.release());
     return;

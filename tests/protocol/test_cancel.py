@@ -7,9 +7,9 @@ import threading
 import time
 
 import pytest
+from tests.support.rig import Rig
 
 from layercast import _native, errors
-from tests.support.rig import Rig
 
 KINDS = (3000, 8)
 EXPERTS = 10

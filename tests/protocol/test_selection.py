@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 import pytest
+from tests.support.rig import Region, Rig
 
 from layercast import _native, errors
-from tests.support.rig import Region, Rig
 
 KINDS = (4097, 16, 2048, 1)
 EXPERTS = 12

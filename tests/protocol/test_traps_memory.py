@@ -70,8 +70,10 @@ def test_trap_24_a_second_close_waits_for_the_first() -> None:
         assert sorted(order) == ["first", "second"]
 
 
-def test_trap_25_a_forked_childs_copy_is_inert() -> None:
-    rig = Rig(2, KINDS, 4).open_all()
+@pytest.mark.parametrize("device", [_native.host_device, lambda: _native.link_device(0)])
+def test_trap_25_a_forked_childs_copy_is_inert(device) -> None:
+    rig = Rig(2, KINDS, 4, piece_bytes=16, device=device)
+    rig.transports = [rig.open(rank, writer_threads=2) for rank in range(2)]
     rig.load_checked(1, 0, 4, _native.pattern_writer(0))
 
     def child() -> object:
