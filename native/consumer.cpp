@@ -99,24 +99,27 @@ void Consumer::load_layer() {
   pass_over();
   submit_residents();
   std::size_t submitted = 0;
-  for (bool all = job_.streamed == 0;;) {
+  for (all_submitted_ = job_.streamed == 0; !all_submitted_ || !in_flight_.empty();) {
     if (broken()) return;
     // Finished pieces first: every acknowledgement frees a slot for the producer.
     if (finish_one()) continue;
-    if (all && in_flight_.empty()) break;
-    const bool may_submit = !all && in_flight_.size() < control.slots();
+    const bool may_submit = !all_submitted_ && in_flight_.size() < control.slots();
     if (may_submit && is_ready(submitted)) {
       if (!known_) learn_cut();
-      if (direct_) {
-        if (!load_direct()) return;
-        break;
-      }
+      if (direct_) return load_direct();
       submit(submitted++);
-      all = submitted == cut_.pieces();
+      all_submitted_ = submitted == cut_.pieces();
       continue;
     }
     wait_for_more(may_submit, submitted);
   }
+  if (job_.streamed == 0) complete();
+}
+
+// Before the last acknowledgement: when rank 0 has them all, every rank's layer is complete, and whatever fails
+// or closes after that is another matter.
+void Consumer::complete() {
+  const ControlBlock& control = member_.control;
   const Layout& layout = control.layout();
   store_relaxed(control.cell(layout.h2d_ns, member_.rank), busy_ns_);
   store_relaxed(control.cell(layout.bytes, member_.rank), bytes_);
@@ -217,6 +220,7 @@ void Consumer::finished(const InFlight& piece) {
   trace_.add(Doing::kCopying, piece.start_ns, now, job_.epoch, piece.piece);
   if (piece.slot == kNoSlot) return;
   if (options_.verify_every != 0 && piece.piece % options_.verify_every == 0) verify(piece);
+  if (all_submitted_ && in_flight_.size() == 1) complete();
   store_release(control.ack(member_.rank, piece.slot), piece.sequence);  // "ack": the slot has been read
   if (control.has_extension()) {
     control.bell(0, kCallerBell).ring();
@@ -273,8 +277,7 @@ void Consumer::plan_direct() {
   }
 }
 
-// False when the layer ended early.
-bool Consumer::load_direct() {
+void Consumer::load_direct() {
   const ControlBlock& control = member_.control;
   plan_direct();
   struct Batch {
@@ -283,7 +286,7 @@ bool Consumer::load_direct() {
   std::deque<Batch> batches;
   std::size_t next = 0;
   for (std::size_t& number = pieces_; next < copies_.size() || !in_flight_.empty();) {
-    if (broken()) return false;
+    if (broken()) return;
     if (!in_flight_.empty() && device_.done(in_flight_.front().ticket)) {
       if (in_flight_.front().bytes != 0) {
         const Batch batch = batches.front();
@@ -314,9 +317,9 @@ bool Consumer::load_direct() {
   // The token that stands for the layer: rank 0 waits for it as for a piece.
   const std::uint64_t sequence = load_relaxed(control.ready_sequence(0));
   taken_[0] = sequence;
+  complete();
   store_release(control.ack(member_.rank, 0), sequence);
   if (control.has_extension()) control.bell(0, kCallerBell).ring();
-  return true;
 }
 
 void Consumer::check_direct(std::size_t first_copy, std::size_t copies) {

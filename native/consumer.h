@@ -56,7 +56,8 @@ class Consumer {
   void learn_cut();
   void submit(std::size_t piece);
   void submit_residents();
-  bool load_direct();
+  void load_direct();
+  void complete();
   void plan_direct();
   void check_direct(std::size_t first_copy, std::size_t copies);
   void finished(const InFlight& piece);
@@ -81,6 +82,7 @@ class Consumer {
   Job job_;
   std::atomic<std::uint64_t> finished_{0};
 
+  bool all_submitted_ = false;
   bool known_ = false;  // how the layer is cut
   bool direct_ = false;
   Cut cut_;

@@ -40,7 +40,8 @@ class Group:
     Errors: ConfigError (a rank or name that is taken or impossible, a run-time directory that others can
     write to), AgreementError (tp or the library's protocol differ), JoinTimeout.
 
-    Attributes: `name`, `rank`, `tp`, `timeout`. A context manager; after a fork the child's copy is inert.
+    Attributes: `name`, `rank`, `tp`, `timeout`; `replaces`: the pid of the process whose place this one has taken,
+    or 0. A context manager; after a fork the child's copy is inert.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Group:
             raise ConfigError(f"rank {rank} of tp={tp}: a rank from 0 to tp - 1 is needed")
         self.name, self.rank, self.tp = name, rank, tp
         self.timeout = _checked(timeout)
+        self.replaces = 0
         self._owner = os.getpid()
         self._who = f"rank {rank} (pid {self._owner}) of group {name!r}"
         self._losses = Losses()
@@ -85,6 +87,15 @@ class Group:
     def _link(self) -> Link:
         return self._links[0]
 
+    @property
+    def broken(self) -> bool:
+        """Whether a rank is known to have ended and nobody has taken its place: on rank 0 any, else rank 0."""
+        self._refuse_after_fork()
+        link = self._link
+        if isinstance(link, RemoteLink):
+            return link.over is not None or rv.is_dead(link.pid)
+        return bool(self._losses.known)
+
     def rejoin(self, timeout: float | None = None) -> None:
         """Where rank 0 has ended: wait up to `timeout` seconds (None: the group's) for the one that replaces it.
 
@@ -92,7 +103,7 @@ class Group:
         """
         self._refuse_after_fork()
         link = self._link
-        if not isinstance(link, RemoteLink) or (link.over is None and not rv.is_dead(link.pid)):
+        if not isinstance(link, RemoteLink) or not self.broken:
             return
         link.close()
         directory = rv.Directory(self._path)
@@ -114,7 +125,8 @@ class Group:
                 link = RemoteLink(sock, self.name, self.tp, self._losses)
                 patience.whom = f"rank 0 (pid {link.pid}) to answer"
                 try:
-                    link.call(hello, patience, ask=False)
+                    reply, _ = link.call(hello, patience, ask=False)
+                    self.replaces = reply["replaces"]
                     link.seated = True
                     directory.close()
                     return link

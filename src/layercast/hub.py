@@ -66,6 +66,12 @@ class Losses:
             except Exception:
                 log.exception("on_peer_lost callback for rank %d (pid %d)", rank, pid)
 
+    @property
+    def known(self) -> dict[int, int]:
+        """Process ids by rank of those that ended and were not replaced."""
+        with self._lock:
+            return dict(self._lost)
+
     def replaced(self, rank: int) -> None:
         with self._lock:
             self._lost.pop(rank, None)
@@ -184,8 +190,9 @@ class Hub:
             text = f"rank {rank} of group {self.name!r} is taken by pid {holder}; this is pid {peer.pid}"
             self._refuse(peer, number, rank, ConfigError, text, holder)
         else:
+            left = self._left.get(rank)
             self._seat(peer, rank)
-            peer.send({"id": number})
+            peer.send({"id": number, "replaces": left["pid"] if left is not None else 0})
 
     def _seat(self, peer: Peer, rank: int) -> None:
         peer.rank = rank

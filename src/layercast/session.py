@@ -20,6 +20,17 @@ _PAGE = 4096
 _VERSION = 3
 
 
+class Deadline:
+    """What is left of a time limit in seconds; None: no limit of its own."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._end = None if timeout is None else time.monotonic() + timeout
+
+    def left(self) -> float | None:
+        """At least a millisecond: who waits with it says what for when it fails."""
+        return None if self._end is None else max(0.001, self._end - time.monotonic())
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a transport is made of; `options` goes to the native core as it is."""
@@ -78,18 +89,18 @@ class Session:
         self._watch()
 
     def _attach(self, newer_than: int, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = Deadline(timeout)
         while True:
-            left = None if deadline is None else max(0.001, deadline - time.monotonic())
-            self._share(newer_than, left)
+            self._share(newer_than, deadline.left())
             assert self._control is not None
             self.generation = self._control.generation
             try:
                 self.native = self._open()
                 return
             except GroupError as error:
-                # A process that replaces a dead rank has found the failed generation: the next one is its own.
-                if self._group.rank == 0 or isinstance(error, JoinTimeout):
+                # Who recovers, or replaces a dead rank, has found a generation that has failed: the next one is theirs.
+                waits = newer_than or self._group.replaces
+                if not waits or self._group.rank == 0 or isinstance(error, JoinTimeout):
                     raise
                 newer_than = self.generation
                 self._control.close()

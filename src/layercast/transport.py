@@ -13,11 +13,11 @@ import numpy.typing as npt
 from layercast import _native, machine
 from layercast.arena import Arena
 from layercast.devices import open_device
-from layercast.errors import ConfigError, StateError
+from layercast.errors import ConfigError, PeerClosed, PeerDied, StateError
 from layercast.geometry import ExpertLayout
 from layercast.group import Group
 from layercast.observe import LayerStatistics
-from layercast.session import Session, Settings
+from layercast.session import Deadline, Session, Settings
 from layercast.timeline import Event
 from layercast.writers import ExpertWriter, Writer, as_writer
 
@@ -238,14 +238,23 @@ class Transport:
         Raises StateError where nothing has failed.
         """
         native = self._open()
-        if not native.failed:
+        if not native.failed and not self._group.broken:
             raise StateError("recover: nothing has failed; the transport goes on as it is")
         destinations = tuple(native.destinations)
         old = self._sessions[0]
         old.end()
-        self._group.rejoin(timeout)
         settings = Settings(**{**vars(self._settings), "destinations": destinations})
-        self._sessions[0] = Session(self._group, self._tag, settings, self.device, previous=old, timeout=timeout)
+        patience = Deadline(timeout)
+        while True:
+            self._group.rejoin(patience.left())
+            try:
+                session = Session(self._group, self._tag, settings, self.device, previous=old, timeout=patience.left())
+                break
+            except (PeerDied, PeerClosed):
+                # Another rank saw rank 0's end before this one did: look again for who replaces it.
+                if not self._group.broken:
+                    raise
+        self._sessions[0] = session
         old.let_go()
         self._joined = 0
         if self._arena is not None:

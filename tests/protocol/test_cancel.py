@@ -147,7 +147,8 @@ def test_no_late_byte_lands_in_the_device_layer() -> None:
                     region.array[:] = 0x55
                 time.sleep(0.05)
                 return all(
-                    (region.array[: EXPERTS * k] == 0x55).all() for region, k in zip(rig.destinations[rank], KINDS)
+                    (region.array[: EXPERTS * k] == 0x55).all()
+                    for region, k in zip(rig.destinations[rank], KINDS, strict=True)
                 )
             finally:
                 done.set()

@@ -1,0 +1,219 @@
+"""A rank dies, the others live on: a new process takes its place and the group goes on in a new generation."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.processes import Child
+
+from layercast import Arena, Group, SyntheticSource, Transport, _native, errors
+from layercast.geometry import SHAPES, Shape
+from layercast.writers import pattern_writer
+
+KINDS = (5000, 64)
+EXPERTS = 8
+TP = 3
+
+
+class World:
+    """Three ranks in processes of their own; `scene` is what a first process does until somebody dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tp = TP
+
+    def group(self, rank: int) -> Group:
+        return Group("recovery", rank, self.tp, runtime_dir=self.folder, timeout=30)
+
+    def transport(self, group: Group, **options: object) -> Transport:
+        return Transport(group, KINDS, num_experts=EXPERTS, piece_bytes=2000, join_timeout=30, timeout=30, **options)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    os.chmod(tmp_path, 0o700)
+    return World(tmp_path)
+
+
+def load(transport: Transport, epoch: int, seed: int) -> int:
+    """Wrong experts of a layer of this seed's pattern."""
+    transport.load(epoch, 3, EXPERTS, pattern_writer(seed))
+    return _native.count_wrong_pattern(seed, 3, transport.rank, EXPERTS, list(KINDS), transport.destinations)[0]
+
+
+def die_in_writer(expert: int, views: object) -> None:
+    if expert == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def survivor(world: World, rank: int, victim: int, step: str) -> object:
+    with world.group(rank) as group, world.transport(group) as transport:
+        wrong = load(transport, 1, 10)
+        before = transport.destinations
+        try:
+            if step == "idle":
+                group.barrier("everybody has loaded")
+            if rank == victim and step == "idle":
+                os.kill(os.getpid(), signal.SIGKILL)
+            transport.join(2, 3, EXPERTS)
+            if rank == victim and step == "joined":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if rank == 0:
+                transport.run(2, 3, EXPERTS, die_in_writer if victim == 0 else pattern_writer(1))
+            if rank == victim and step == "waiting":
+                os.kill(os.getpid(), signal.SIGKILL)
+            transport.wait(2)
+            transport.join(3, 3, EXPERTS)
+        except errors.PeerDied as error:
+            died = error.rank, error.pid
+        transport.recover(timeout=30)
+        wrong += load(transport, 1, 11)
+        wrong += load(transport, 2, 12)
+        assert transport.destinations == before
+        return died, wrong
+
+
+def newcomer(world: World, rank: int) -> object:
+    with world.group(rank) as group, world.transport(group) as transport:
+        return load(transport, 1, 11) + load(transport, 2, 12)
+
+
+@pytest.mark.parametrize("step", ["idle", "joined", "waiting"])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_the_survivors_and_a_new_process_go_on(world: World, victim: int, step: str) -> None:
+    first = {rank: Child(lambda rank=rank: survivor(world, rank, victim, step)) for rank in range(TP)}
+    victims_pid = first[victim].pid
+    first[victim].reap()
+    assert os.WTERMSIG(first[victim].status or 0) == signal.SIGKILL
+    replacement = Child(lambda: newcomer(world, victim))
+    for rank in sorted(set(range(TP)) - {victim}):
+        result = first[rank].result(60)
+        assert result == ((victim, victims_pid), 0), (rank, result)
+    assert replacement.result(60) == 0
+
+
+def test_a_layer_that_failed_without_a_death_can_be_retried(world: World) -> None:
+    def body(rank: int) -> object:
+        with world.group(rank) as group, world.transport(group) as transport:
+            group.barrier("all are there")  # a failure before that is the newcomer's as well
+            for _ in range(5):
+                with pytest.raises(errors.WriterError):
+                    transport.load(transport.last_epoch_joined + 1, 3, EXPERTS, lambda expert, views: 1 / (3 - expert))
+                assert transport.failed
+                transport.recover()
+                assert load(transport, 1, 7) == 0
+                fds = len(os.listdir("/proc/self/fd"))
+            return fds
+
+    children = [Child(lambda rank=rank: body(rank)) for rank in range(TP)]
+    for child in children:
+        assert isinstance(child.result(60), int)
+
+
+def test_nothing_grows_over_many_recoveries(world: World) -> None:
+    def body(rank: int) -> object:
+        seen = []
+        with world.group(rank) as group, world.transport(group) as transport:
+            group.barrier("all are there")
+            for cycle in range(60):
+                try:
+                    transport.load(1, 3, EXPERTS, lambda expert, views: 1 / (3 - expert))
+                except errors.WriterError:
+                    transport.recover()
+                group.barrier(f"cycle {cycle}")
+                if cycle >= 10:
+                    seen.append((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
+        # A descriptor on its way from rank 0 may be there or not.
+        return min(fds for fds, _ in seen[-10:]) - min(fds for fds, _ in seen[:10]), max(t for _, t in seen[-10:])
+
+    for result in [child.result(60) for child in [Child(lambda rank=rank: body(rank)) for rank in range(TP)]]:
+        fds, threads = result  # type: ignore[misc]
+        assert fds <= 3 and threads <= 5, result  # a pidfd more or less
+
+
+def test_who_starts_into_a_failed_group_hears_of_it(world: World) -> None:
+    def rank_0() -> object:
+        with world.group(0) as group, world.transport(group) as transport:
+            transport.join(1, 3, EXPERTS)
+            with pytest.raises(errors.WriterError):
+                transport.run(1, 3, EXPERTS, lambda expert, views: 1 / 0)
+            group.barrier("failed")
+            group.barrier("heard")
+            return "raised"
+
+    def late() -> object:
+        with world.group(1) as group:
+            group.barrier("failed")
+            with pytest.raises(errors.WriterError, match="division by zero"):
+                world.transport(group)
+            group.barrier("heard")
+            return "raised"
+
+    world.tp = 2
+    children = [Child(rank_0), Child(late)]
+    assert [child.result(30) for child in children] == ["raised", "raised"]
+
+
+def test_recover_needs_a_failure(world: World) -> None:
+    with Group("alone", 0, 1, runtime_dir=world.folder) as group, world.transport(group) as transport:
+        with pytest.raises(errors.StateError, match="nothing has failed"):
+            transport.recover()
+        assert load(transport, 1, 1) == 0
+
+
+def test_a_survivor_does_not_wait_for_ever(world: World) -> None:
+    """Nobody replaces rank 0: the survivor's own limit ends it, and a later try can still succeed."""
+
+    def rank_1() -> object:
+        with world.group(1) as group, world.transport(group) as transport:
+            with pytest.raises(errors.PeerDied):
+                group.barrier("both are there")
+                transport.load(1, 3, EXPERTS)
+            with pytest.raises(errors.JoinTimeout, match="rank 0"):
+                transport.recover(timeout=0.3)
+            return "ended"
+
+    def rank_0() -> object:
+        group = world.group(0)
+        transport = world.transport(group)
+        group.barrier("both are there")
+        transport.join(1, 3, EXPERTS)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+    world.tp = 2
+    child, victim = Child(rank_1), Child(rank_0)
+    victim.reap()
+    assert child.result(30) == "ended"
+
+
+def test_arenas_survive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Shape("tiny", 256, 384, EXPERTS, range(2))
+    monkeypatch.setattr("layercast.sources.SHAPES", {**SHAPES, "tiny": shape})
+    source = SyntheticSource("tiny")
+
+    def wrong(transport: Transport, epoch: int) -> int:
+        transport.load(epoch, 1, EXPERTS)
+        return len(source.wrong_experts(1, transport.rank, TP, transport.host_views()))
+
+    def body(rank: int, fresh: bool) -> object:
+        with world.group(rank) as group, Arena(source, rank, TP) as arena:
+            before = arena.addresses(1)
+            with Transport(group, source.layout(TP), num_experts=EXPERTS, arena=arena) as transport:
+                if not fresh:
+                    assert wrong(transport, 1) == 0
+                    if rank == 1:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    with pytest.raises(errors.PeerDied):
+                        transport.load(2, 1, EXPERTS)
+                    transport.recover()
+                assert arena.addresses(1) == before
+                return wrong(transport, 1)
+
+    first = {rank: Child(lambda rank=rank: body(rank, False)) for rank in range(TP)}
+    first[1].reap()
+    fresh = Child(lambda: body(1, True))
+    assert [first[0].result(60), first[2].result(60), fresh.result(60)] == [0, 0, 0]
