@@ -24,9 +24,11 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any
 
 from layercast import rendezvous as rv
+from layercast.config import Environment
 from layercast.errors import ConfigError, GroupError, LaunchError
 from layercast.group import Group
 
@@ -36,6 +38,7 @@ log = logging.getLogger("layercast")
 
 _PATIENCE_S = 5.0  # between SIGTERM and SIGKILL
 _PATIENCE_INTERRUPTED_S = 0.5
+_GOODBYE_S = 1.0
 _ORIGINAL_GRACE_S = 0.2  # an earlier failure may still be in another pipe
 _SECONDARY_GRACE_S = 1.0  # the failure behind "peer died" may still be on its way
 _ORPHAN_GRACE_S = 1.0
@@ -116,6 +119,7 @@ def launch(
         raise
     finally:
         _end(children, patience)
+        _clear_away(name, runtime_dir)
 
 
 def _start(children: list[_Child], tp: int, plan: tuple[Any, ...]) -> None:
@@ -228,18 +232,36 @@ def _result(child: _Child) -> Any:
 def _end(children: Sequence[_Child], patience: float) -> None:
     """No child is left when this returns, whatever interrupts it."""
     try:
+        # Who has reported is closing: let it say goodbye, or the others tell of a death that is none.
+        _wait_for([child for child in children if not child.talking], min(patience, _GOODBYE_S))
         for child in children:
             child.process.terminate()
-        deadline = time.monotonic() + patience
-        while running := [child.process.sentinel for child in children if child.process.exitcode is None]:
-            if not connection.wait(running, max(0.0, deadline - time.monotonic())):
-                break
+        _wait_for(children, patience)
     finally:
         for child in children:
             child.process.kill()
             child.process.join()
             child.process.close()
             child.pipe.close()
+
+
+def _wait_for(children: Sequence[_Child], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while running := [child.process.sentinel for child in children if child.process.exitcode is None]:
+        if not connection.wait(running, max(0.0, deadline - time.monotonic())):
+            return
+
+
+def _clear_away(name: str, runtime_dir: str | os.PathLike[str] | None) -> None:
+    """A rank 0 that was ended has left its socket."""
+    path = Path(runtime_dir) if runtime_dir is not None else Environment.read().runtime_dir
+    if not (path / f"{name}.sock").exists():
+        return
+    directory = rv.Directory(path)
+    try:
+        directory.discard(name)
+    finally:
+        directory.close()
 
 
 # From here on: in the rank's process.

@@ -248,6 +248,7 @@ class Directory:
         with self._locked(patience):
             if (pid := self._holder(name)) is not None:
                 raise ConfigError(f"group {name!r} has a rank 0 already: pid {pid}", rank=0, pid=pid)
+            self._sweep()
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 # Listening before it gets its name: whoever finds the name finds somebody who answers.
@@ -261,6 +262,22 @@ class Directory:
                 sock.close()
                 raise
         return sock
+
+    def _sweep(self) -> None:
+        """Remove what killed processes have left: sockets that nobody answers, drafts that nobody finished."""
+        for entry in os.listdir(self.fd):  # noqa: PTH208 - a descriptor has no path
+            name, dot, kind = entry.rpartition(".")
+            if dot and (kind == "new" or (kind == "sock" and self._holder(name) is None)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry, dir_fd=self.fd)
+
+    def discard(self, name: str) -> None:
+        """Remove the socket of a rank 0 that is dead."""
+        patience = Patience(FAREWELL_S, f"group {name!r}", f"the lock of {self.path}")
+        with self._locked(patience):
+            if self._holder(name) is None:
+                with contextlib.suppress(FileNotFoundError):
+                    Path(self._at(name)).unlink()
 
     def _holder(self, name: str) -> int | None:
         """The pid of the live rank 0 (0: cannot be told), or None; a killed process leaves a dead socket."""
