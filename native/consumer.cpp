@@ -116,8 +116,8 @@ void Consumer::load_layer() {
   if (job_.streamed == 0) complete();
 }
 
-// Before the last acknowledgement: when rank 0 has them all, every rank's layer is complete, and whatever fails
-// or closes after that is another matter.
+// Before the last acknowledgement: when rank 0 has them all, every rank's layer is complete, and whatever
+// fails or closes after that is another matter.
 void Consumer::complete() {
   const ControlBlock& control = member_.control;
   const Layout& layout = control.layout();

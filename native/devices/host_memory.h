@@ -30,7 +30,8 @@ class HostMemory {
              "host device: could not reserve " + std::to_string(bytes) + " bytes for a layer");
     }
     madvise(address, bytes, MADV_HUGEPAGE);  // fewer faults and TLB misses where the system allows it
-    madvise(address, bytes, kPopulateWrite);  // fault now, not in the first layer; older kernels do not know it
+    madvise(address, bytes,
+            kPopulateWrite);  // fault now, not in the first layer; older kernels do not know it
     const std::lock_guard lock(mutex_);
     owned_.emplace_back(address, bytes);
     return static_cast<std::byte*>(address);
