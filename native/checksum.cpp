@@ -4,6 +4,10 @@
 
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace layercast {
 
 namespace {
@@ -18,41 +22,55 @@ struct Lanes {
   std::uint64_t sum[kLanes] = {};
 };
 
-inline __attribute__((always_inline)) void add_to(Lanes& lanes, const std::byte* bytes, std::size_t stripes,
-                                                  std::uint64_t first) {
-  std::uint64_t sum[kLanes], keys[kLanes];
-  for (std::size_t i = 0; i < kLanes; ++i) sum[i] = lanes.sum[i], keys[i] = kKeys[i] + first * kStep;
+void add_plain(Lanes& lanes, const std::byte* bytes, std::size_t stripes, std::uint64_t first) {
   for (std::size_t s = 0; s < stripes; ++s) {
     std::uint64_t word[kLanes];
     std::memcpy(word, bytes + s * kStripe, kStripe);
     for (std::size_t i = 0; i < kLanes; ++i) {
-      const std::uint64_t mixed = word[i] ^ keys[i];
-      sum[i] += (mixed & 0xffffffff) * (mixed >> 32) + (word[i] << 32 | word[i] >> 32);
-      keys[i] += kStep;
+      const std::uint64_t mixed = word[i] ^ (kKeys[i] + (first + s) * kStep);
+      lanes.sum[i] += (mixed & 0xffffffff) * (mixed >> 32) + (word[i] << 32 | word[i] >> 32);
     }
   }
-  for (std::size_t i = 0; i < kLanes; ++i) lanes.sum[i] = sum[i];
-}
-
-void add_plain(Lanes& lanes, const std::byte* bytes, std::size_t stripes, std::uint64_t first) {
-  add_to(lanes, bytes, stripes, first);
 }
 
 #if defined(__x86_64__)
-// The same source, compiled for wider registers.
+
+// The same, four lanes a register.
 __attribute__((target("avx2"))) void add_wide(Lanes& lanes, const std::byte* bytes, std::size_t stripes,
                                               std::uint64_t first) {
-  add_to(lanes, bytes, stripes, first);
+  const __m256i step = _mm256_set1_epi64x(static_cast<long long>(kStep));
+  const __m256i start = _mm256_set1_epi64x(static_cast<long long>(first * kStep));
+  __m256i sum[2], key[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    sum[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lanes.sum + 4 * i));
+    key[i] = _mm256_add_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(kKeys + 4 * i)), start);
+  }
+  for (std::size_t s = 0; s < stripes; ++s) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const __m256i word = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + s * kStripe + 32 * i));
+      const __m256i mixed = _mm256_xor_si256(word, key[i]);
+      const __m256i product = _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32));
+      const __m256i turned = _mm256_shuffle_epi32(word, 0xb1);
+      sum[i] = _mm256_add_epi64(sum[i], _mm256_add_epi64(product, turned));
+      key[i] = _mm256_add_epi64(key[i], step);
+    }
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes.sum + 4 * i), sum[i]);
+  }
 }
 
 void add_stripes(Lanes& lanes, const std::byte* bytes, std::size_t stripes, std::uint64_t first) {
   static const bool wide = __builtin_cpu_supports("avx2") != 0;
   (wide ? add_wide : add_plain)(lanes, bytes, stripes, first);
 }
+
 #else
+
 void add_stripes(Lanes& lanes, const std::byte* bytes, std::size_t stripes, std::uint64_t first) {
   add_plain(lanes, bytes, stripes, first);
 }
+
 #endif
 
 std::uint64_t mix(std::uint64_t x) {

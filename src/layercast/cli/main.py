@@ -7,6 +7,7 @@ import sys
 import typer
 
 import layercast
+from layercast.cli.bench import bench
 from layercast.cli.demo import demo
 from layercast.cli.stream import stream
 from layercast.cli.trace import trace
@@ -19,6 +20,7 @@ app = typer.Typer(
     help="Moves the experts of mixture-of-experts layers from host memory to every tensor-parallel rank.",
 )
 app.command()(demo)
+app.command()(bench)
 app.command()(stream)
 app.command()(trace)
 

@@ -1,0 +1,1 @@
+"""What `layercast bench` measures: limits of the machine and this library, in one run."""
