@@ -86,6 +86,7 @@ void bind_devices(nb::module_& m) {
   nb::class_<Device>(m, "Device", "Where a rank's experts go: destination memory and copies to it.")
       .def("describe", &Device::describe)
       .def_prop_ro("moves", &Device::moves)
+      .def_prop_ro("prompt", &Device::prompt)
       .def(
           "pin",
           [](Device& device, std::uintptr_t address, std::size_t bytes) {

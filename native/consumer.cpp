@@ -12,7 +12,7 @@ namespace {
 // Waits for a device that will finish later than this are slept, not spun.
 constexpr std::uint64_t kWorthSleepingNs = 60'000;
 // The direct path: enough for a bus to stay busy, little enough for a failure to be heard in between.
-constexpr std::size_t kDirectBytes = 2 << 20;
+constexpr std::size_t kDirectBytes = 4 << 20;
 constexpr std::size_t kDirectInFlight = 8;
 
 }  // namespace
@@ -99,7 +99,8 @@ void Consumer::load_layer() {
   pass_over();
   submit_residents();
   std::size_t submitted = 0;
-  for (all_submitted_ = job_.streamed == 0; !all_submitted_ || !in_flight_.empty();) {
+  const bool nothing = job_.streamed == 0;  // after complete() the caller may hand the next job over
+  for (all_submitted_ = nothing; !all_submitted_ || !in_flight_.empty();) {
     if (broken()) return;
     // Finished pieces first: every acknowledgement frees a slot for the producer.
     if (finish_one()) continue;
@@ -113,7 +114,7 @@ void Consumer::load_layer() {
     }
     wait_for_more(may_submit, submitted);
   }
-  if (job_.streamed == 0) complete();
+  if (nothing) complete();
 }
 
 // Before the last acknowledgement: when rank 0 has them all, every rank's layer is complete, and whatever
@@ -144,19 +145,28 @@ void Consumer::learn_cut() {
   known_ = true;
 }
 
+// Half of what is in flight may finish before anybody looks: the other half keeps the bus busy meanwhile, and
+// waking for each piece would cost more than the piece. At the end of a layer nobody needs less than all of
+// it.
+Ticket Consumer::awaited() const {
+  const Ticket most = in_flight_[all_submitted_ ? in_flight_.size() - 1 : in_flight_.size() / 2].ticket;
+  return device_.due_ns(most) != kNever ? most : in_flight_.front().ticket;
+}
+
 void Consumer::wait_for_more(bool may_submit, std::size_t piece) {
   const std::uint64_t now = now_ns();
-  const std::uint64_t due = in_flight_.empty() ? kNever : device_.due_ns();
+  const bool flying = !in_flight_.empty();
+  const Ticket ticket = flying ? awaited() : 0;
+  const std::uint64_t due = flying ? device_.due_ns(ticket) : kNever;
   std::uint64_t deadline = due;
   if (may_submit && member_.control.is_foreign(0)) deadline = std::min(deadline, now + kForeignPollNs);
-  const bool spin = in_flight_.empty() || due == kNever || due < now + kWorthSleepingNs;
+  const bool spin = !flying || due == kNever || due < now + kWorthSleepingNs;
   waiter_.wait(
       bell_, deadline,
       [&] {
         return (may_submit && is_ready(piece)) || broken() ||
-               (!in_flight_.empty() &&
-                // A copy that has moved has a due time only from then on: the deadline must follow it.
-                (device_.done(in_flight_.front().ticket) || device_.due_ns() < due));
+               // A copy that has moved has a due time only from then on: the deadline must follow it.
+               (flying && (device_.done(ticket) || device_.due_ns(ticket) < due));
       },
       spin);
   if (may_submit && trace_.on()) trace_.add(Doing::kPieceWait, now, now_ns(), job_.epoch, piece);
@@ -222,11 +232,14 @@ void Consumer::finished(const InFlight& piece) {
   if (options_.verify_every != 0 && piece.piece % options_.verify_every == 0) verify(piece);
   if (all_submitted_ && in_flight_.size() == 1) complete();
   store_release(control.ack(member_.rank, piece.slot), piece.sequence);  // "ack": the slot has been read
-  if (control.has_extension()) {
-    control.bell(0, kCallerBell).ring();
-  } else {
-    member_.bell(kCallerBell).ring();
+  if (!control.has_extension()) return member_.bell(kCallerBell).ring();
+  // Rank 0 waits for all: whoever acknowledges last rings. Forbidden outcome ("last ack"): two ranks each
+  // miss the other's, and nobody rings; the fences lie between each one's store and its look.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::size_t r = 0; r < options_.tp_size; ++r) {
+    if (load_relaxed(control.ack(r, piece.slot)) < piece.sequence) return;
   }
+  control.bell(0, kCallerBell).ring_after_fence();
 }
 
 // What rank 0 wrote into the slot is what lies on the device now.

@@ -64,6 +64,7 @@ class Consumer {
   void verify(const InFlight& piece);
   [[noreturn]] void mismatch(std::size_t piece, std::size_t expert, std::uint64_t expected,
                              std::uint64_t seen);
+  Ticket awaited() const;
   void wait_for_more(bool may_submit, std::size_t piece);
   std::byte* destination(std::size_t kind, std::size_t expert, std::size_t offset) const {
     return options_.destinations[kind] + expert * options_.kind_bytes[kind] + offset;

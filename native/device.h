@@ -45,8 +45,11 @@ class Device {
   virtual bool moves() const { return true; }
   // Whether all copies of the ticket have finished. Throws Error(kDeviceCopy) where one failed.
   virtual bool done(Ticket ticket) = 0;
-  // When it is worth asking again if nobody rings before; kNever where the device rings.
-  virtual std::uint64_t due_ns() const { return kNever; }
+  // When it is worth asking for the ticket if nobody rings before; kNever where the device rings, or cannot
+  // say yet.
+  virtual std::uint64_t due_ns(Ticket) const { return kNever; }
+  // Whether copies have finished when enqueue returns.
+  virtual bool prompt() const { return false; }
   // Finishes or cancels everything in flight: no byte moves after it returns.
   virtual void drain() noexcept = 0;
   // Called by the device's own threads whenever a copy has finished; an empty function ends that, and returns

@@ -17,6 +17,7 @@ namespace {
 class HostDevice final : public Device {
  public:
   std::string describe() const override { return "host"; }
+  bool prompt() const override { return true; }
   std::byte* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   void adopt(std::byte* address, std::size_t bytes) override { HostMemory::check(address, bytes); }
   void pin(std::byte*, std::size_t) override {}

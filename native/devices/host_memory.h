@@ -23,15 +23,15 @@ class HostMemory {
     for (const auto& [address, bytes] : owned_) munmap(address, bytes);
   }
 
-  std::byte* allocate(std::size_t bytes) {
+  std::byte* allocate(std::size_t bytes, bool populate = true) {
     void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) {
       refuse(Code::kResource,
              "host device: could not reserve " + std::to_string(bytes) + " bytes for a layer");
     }
     madvise(address, bytes, MADV_HUGEPAGE);  // fewer faults and TLB misses where the system allows it
-    madvise(address, bytes,
-            kPopulateWrite);  // fault now, not in the first layer; older kernels do not know it
+    // Fault now, not in the first layer; older kernels do not know it.
+    if (populate) madvise(address, bytes, kPopulateWrite);
     const std::lock_guard lock(mutex_);
     owned_.emplace_back(address, bytes);
     return static_cast<std::byte*>(address);

@@ -40,7 +40,7 @@ class LinkDevice final : public Device {
   std::string describe() const override {
     return "link:" + std::to_string(options_.bytes_per_second / 1e9) + "GB/s";
   }
-  std::byte* allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  std::byte* allocate(std::size_t bytes) override { return memory_.allocate(bytes, options_.move); }
   void adopt(std::byte* address, std::size_t bytes) override { HostMemory::check(address, bytes); }
   void pin(std::byte*, std::size_t) override {}
   void unpin(std::byte*) noexcept override {}
@@ -92,10 +92,13 @@ class LinkDevice final : public Device {
     return true;
   }
 
-  std::uint64_t due_ns() const override {
+  std::uint64_t due_ns(Ticket ticket) const override {
     const std::lock_guard lock(mutex_);
-    if (queue_.empty() || !queue_.front().moved || queue_.front().hangs) return kNever;
-    return queue_.front().due_ns;
+    for (const Batch& batch : queue_) {
+      if (!batch.moved || batch.hangs) return kNever;
+      if (batch.ticket == ticket) return batch.due_ns;
+    }
+    return kNever;
   }
 
   void drain() noexcept override {

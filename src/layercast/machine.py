@@ -10,9 +10,6 @@ _CPUS = Path("/sys/devices/system/cpu")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _L2, _L3 = 1 << 20, 16 << 20  # where the kernel does not say
 
-SLOTS = 4
-"""Slots per rank: two are filled and read at a time, two cover the wake-ups in between."""
-
 _SMALLEST_PIECE, _LARGEST_PIECE = 64 << 10, 4 << 20
 
 
@@ -28,6 +25,15 @@ def cache_bytes(level: int, root: Path = _CPUS) -> int | None:
         if found:
             return int(found[1]) * _UNITS.get(found[2], 1)
     return None
+
+
+def default_slots(prompt: bool) -> int:
+    """Slots per rank. `prompt`: the device has finished a copy when it takes the next.
+
+    Then two slots are filled and read at a time, and two cover the wake-ups in between. A device with a queue of its
+    own keeps half of the slots in flight while the other half is acknowledged and filled again.
+    """
+    return 4 if prompt else 8
 
 
 def default_piece_bytes(tp: int, slots: int, root: Path = _CPUS) -> int:

@@ -71,7 +71,8 @@ class Transport:
         self.layout = layout if isinstance(layout, ExpertLayout) else None
         self.rank, self.tp_size = group.rank, group.tp
         self.num_experts = num_experts
-        self.slots = machine.SLOTS if slots is None else slots
+        self.device = open_device(device)
+        self.slots = machine.default_slots(self.device.prompt) if slots is None else slots
         _expect("slots", self.slots, 1, _native.MAX_SLOTS)
         self.piece_bytes = machine.default_piece_bytes(group.tp, self.slots) if piece_bytes is None else piece_bytes
         self.writer_threads = machine.default_writer_threads(group.tp) if writer_threads is None else writer_threads
@@ -87,7 +88,6 @@ class Transport:
             "verify_every": _VERIFY_EVERY[verify],
             "trace_events": timeline_events,
         }
-        self.device = open_device(device)
         if verify is not None and not self.device.moves:
             raise ConfigError(f"verify={verify!r}: device {self.device.describe()} moves no bytes to check")
         self._group = group
