@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NATIVE := $(wildcard native/*.* native/*/*.* bindings/*.*) CMakeLists.txt
 CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h)
 
-.PHONY: demo test lint format typing stubs pytest sanitize sanitize-one clean
+.PHONY: faults demo test lint format typing stubs pytest sanitize sanitize-one clean
 
 $(VENV)/.pip:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -49,6 +49,21 @@ format: $(VENV)/.test
 # Writes src/layercast/_native.pyi anew.
 stubs: $(VENV)/.test
 	$(BIN)/python tests/check_stubs.py --write
+
+# A build with fault points, beside the ordinary one, and the table of what every rank meets.
+FAULTS := build/faults/site
+SITE = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
+$(FAULTS)/.built: $(VENV)/.package
+	rm -rf $(FAULTS)
+	$(PIP) install --no-build-isolation --no-deps --target $(FAULTS) --config-settings=build-dir=build/faults/build \
+	  --config-settings=cmake.define.LAYERCAST_FAULTS=ON .
+	touch $@
+
+# -S: the ordinary, editable package must not be found first.
+faults: $(FAULTS)/.built
+	PYTHONPATH=$(FAULTS):$(SITE):. $(BIN)/python -S -m tests.faults.matrix > build/faults/faults.md
+	cp build/faults/faults.md docs/reference/faults.md
 
 clean:
 	rm -rf $(VENV) build dist

@@ -11,6 +11,7 @@
 #include "arena.h"
 #include "device.h"
 #include "errors.h"
+#include "fault.h"
 #include "python_writer.h"
 #include "transport.h"
 #include "writers/writers.h"
@@ -306,6 +307,25 @@ void bind_control(nb::module_& m) {
   m.attr("MAX_EPOCH") = Transport::kMaxEpoch;
 }
 
+#ifdef LAYERCAST_FAULTS
+void bind_faults(nb::module_& m) {
+  m.def(
+      "arm_fault",
+      [](std::string point, std::uint64_t nth, int fault, int fd, std::uintptr_t when) {
+        arm_fault(std::move(point), nth, static_cast<Fault>(fault), fd,
+                  reinterpret_cast<std::uint64_t*>(when));
+      },
+      "point"_a, "nth"_a, "fault"_a, "fd"_a, "when"_a);
+  m.def("fault_points", [] {
+    nb::list out;
+    for (const std::string& point : fault_points()) out.append(point);
+    return out;
+  });
+}
+#else
+void bind_faults(nb::module_&) {}
+#endif
+
 void bind_cut(nb::module_& m) {
   m.def(
       "cut",
@@ -340,4 +360,5 @@ NB_MODULE(_native, m) {
   bind_writers(m);
   bind_transport(m);
   bind_cut(m);
+  bind_faults(m);
 }

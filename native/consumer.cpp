@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include "checksum.h"
+#include "fault.h"
 #include "threads.h"
 
 namespace layercast {
@@ -96,6 +97,7 @@ void Consumer::load_layer() {
   const ControlBlock& control = member_.control;
   busy_ns_ = bytes_ = resident_bytes_ = pieces_ = 0;
   known_ = direct_ = false;
+  polls_ = control.is_foreign(0);  // once: rank 0 writes to that line while it works
   pass_over();
   submit_residents();
   std::size_t submitted = 0;
@@ -159,7 +161,7 @@ void Consumer::wait_for_more(bool may_submit, std::size_t piece) {
   const Ticket ticket = flying ? awaited() : 0;
   const std::uint64_t due = flying ? device_.due_ns(ticket) : kNever;
   std::uint64_t deadline = due;
-  if (may_submit && member_.control.is_foreign(0)) deadline = std::min(deadline, now + kForeignPollNs);
+  if (may_submit && polls_) deadline = std::min(deadline, now + kForeignPollNs);
   const bool spin = !flying || due == kNever || due < now + kWorthSleepingNs;
   waiter_.wait(
       bell_, deadline,
@@ -201,12 +203,14 @@ void Consumer::submit(std::size_t piece) {
   const std::uint64_t now = now_ns();
   if (in_flight_.empty()) busy_since_ns_ = now;
   taken_[slot] = load_relaxed(member_.control.ready_sequence(slot));
+  LAYERCAST_FAULT_POINT("consumer.before_copy");
   try {
     in_flight_.push_back({slot, taken_[slot], piece, bytes, device_.enqueue(copies_), now});
   } catch (Error& error) {
     error.expert = static_cast<std::int64_t>(job_.expert(runs_.front().expert));
     throw;
   }
+  LAYERCAST_FAULT_POINT("consumer.copying");
 }
 
 void Consumer::submit_residents() {
@@ -230,8 +234,10 @@ void Consumer::finished(const InFlight& piece) {
   trace_.add(Doing::kCopying, piece.start_ns, now, job_.epoch, piece.piece);
   if (piece.slot == kNoSlot) return;
   if (options_.verify_every != 0 && piece.piece % options_.verify_every == 0) verify(piece);
+  LAYERCAST_FAULT_POINT("consumer.before_ack");
   if (all_submitted_ && in_flight_.size() == 1) complete();
   store_release(control.ack(member_.rank, piece.slot), piece.sequence);  // "ack": the slot has been read
+  LAYERCAST_FAULT_POINT("consumer.acknowledged");
   if (!control.has_extension()) return member_.bell(kCallerBell).ring();
   // Rank 0 waits for all: whoever acknowledges last rings. Forbidden outcome ("last ack"): two ranks each
   // miss the other's, and nobody rings; the fences lie between each one's store and its look.

@@ -84,6 +84,7 @@ class Consumer {
   std::atomic<std::uint64_t> finished_{0};
 
   bool all_submitted_ = false;
+  bool polls_ = false;  // rank 0 rings no bells
   bool known_ = false;  // how the layer is cut
   bool direct_ = false;
   Cut cut_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checksum.h"
+#include "fault.h"
 #include "threads.h"
 
 namespace layercast {
@@ -153,7 +154,10 @@ void Producer::record_checksums(const Worker& worker, std::size_t slot) {
 
 void Producer::publish(std::size_t piece, std::size_t slot) {
   const ControlBlock& control = member_.control;
-  store_relaxed(control.ready_epoch(slot), job_->epoch);
+  // The same for a whole layer: a line that is not written stays in the consumers' caches.
+  if (load_relaxed(control.ready_epoch(slot)) != job_->epoch) {
+    store_relaxed(control.ready_epoch(slot), job_->epoch);
+  }
   store_relaxed(control.ready_number(slot), piece);
   published_[slot] = ++sequence_;
   store_relaxed(control.cell(control.layout().next_sequence), sequence_);
@@ -196,10 +200,13 @@ void Producer::work(Worker& worker, Waiter& waiter, const std::function<bool()>&
     worker.writing_expert.store(static_cast<std::int64_t>(worker.runs.front().expert),
                                 std::memory_order_relaxed);
     worker.writing_since_ns.store(now, std::memory_order_release);
+    LAYERCAST_FAULT_POINT("producer.before_fill");
     fill(worker, piece, slot);
     if (is_verified(piece)) record_checksums(worker, slot);
     member_.check();
+    LAYERCAST_FAULT_POINT("producer.before_publish");
     filled(piece);
+    LAYERCAST_FAULT_POINT("producer.published");
     const std::uint64_t before = now;
     now = now_ns();
     worker.writer_ns += now - before;
@@ -248,6 +255,7 @@ void Producer::run(const Job& job, Writer& writer, Waiter& waiter) {
   store_relaxed(control.cell(layout.writer_ns), writer_ns);
   store_relaxed(control.cell(layout.slot_wait_ns), wait_ns);
   store_relaxed(control.cell(layout.producer_total_ns), now_ns() - start);
+  LAYERCAST_FAULT_POINT("producer.before_done");
   if (!control.close_layer(job.epoch)) member_.check();                // given up at the last moment
   store_release(control.cell(layout.producer_done_epoch), job.epoch);  // "producer done": statistics
   member_.ring_callers();

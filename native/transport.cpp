@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "fault.h"
+
 namespace layercast {
 
 namespace {
@@ -160,6 +162,7 @@ void Transport::join(Job job) {
            "epoch: expected more than " + text(newest) + ", the last one of this group, got " + text(epoch));
   }
   member_.set_phase(Phase::kJoining);
+  LAYERCAST_FAULT_POINT("join.before_epoch");
   if (member_.control.has_extension()) {
     PeerCell& own = member_.control.peer(options_.rank);
     std::atomic_ref<std::int64_t>(own.layer).store(job.layer, std::memory_order_relaxed);
@@ -170,6 +173,7 @@ void Transport::join(Job job) {
   } else {
     follow(job);
   }
+  LAYERCAST_FAULT_POINT("join.after_epoch");
   joined_ = epoch;
   given_up_ = false;
   job_ = job;
@@ -411,6 +415,7 @@ Statistics Transport::wait(std::uint64_t epoch) {
   const ControlBlock& control = member_.control;
   const Layout& layout = control.layout();
   member_.set_phase(Phase::kWaiting);
+  LAYERCAST_FAULT_POINT("wait.entered");
   const auto done = [&] {
     return load_acquire(control.cell(layout.consumer_done_epoch, options_.rank)) >=
                epoch &&                                                      // "consumer done"
@@ -445,6 +450,7 @@ Statistics Transport::wait(std::uint64_t epoch) {
   last_.pieces = consumer_->pieces();
   last_.resident_bytes = consumer_->resident_bytes();
   last_.direct = consumer_->was_direct();
+  LAYERCAST_FAULT_POINT("wait.returned");
   returned(epoch);
   return last_;
 }

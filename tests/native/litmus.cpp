@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "check.h"
+#include "control.h"
 #include "doorbell.h"
 
 using namespace layercast;
@@ -52,6 +53,111 @@ void ping_pong(bool spin) {
   CHECK(cells[0].sleepers == 0 && cells[1].sleepers == 0);
 }
 
+// "last ack": two ranks acknowledge at once and each looks whether it was the last. Forbidden: both think
+// that the other comes later, so nobody rings.
+void last_acknowledgement() {
+  constexpr std::uint64_t kRounds = 20'000;
+  std::uint64_t acks[2] = {0, 0}, looked = 0, round = 0;
+  bool rang[2] = {false, false};
+  const auto acknowledge = [&](int me, std::uint64_t i) {
+    store_release(acks[me], i);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    rang[me] = load_relaxed(acks[1 - me]) >= i;
+  };
+  std::thread other([&] {
+    for (std::uint64_t i = 1; i <= kRounds; ++i) {
+      while (load_acquire(round) != i) std::this_thread::yield();
+      acknowledge(1, i);
+      store_release(looked, i);
+    }
+  });
+  for (std::uint64_t i = 1; i <= kRounds; ++i) {
+    store_release(round, i);
+    acknowledge(0, i);
+    while (load_acquire(looked) != i) std::this_thread::yield();
+    CHECK(rang[0] || rang[1]);
+  }
+  other.join();
+}
+
+// "verdict": done and given up race; exactly one of them wins, and all see the same.
+void verdict() {
+  constexpr std::uint64_t kRounds = 20'000;
+  alignas(64) static std::byte region[1 << 16];
+  ControlBlock::initialize(region, sizeof region, 2, kVersionPieces, 2, 2);
+  const ControlBlock control(region, sizeof region, 2);
+  std::uint64_t go = 0, finished = 0;
+  std::uint64_t cancelled = 0;
+  std::thread other([&] {
+    for (std::uint64_t i = 1; i <= kRounds; ++i) {
+      while (load_acquire(go) != i) std::this_thread::yield();
+      if (control.cancel_layer(i, 1)) ++cancelled;
+      store_release(finished, i);
+    }
+  });
+  std::uint64_t done = 0;
+  for (std::uint64_t i = 1; i <= kRounds; ++i) {
+    control.open_layer(i);
+    store_release(go, i);
+    const bool closed = control.close_layer(i);
+    while (load_acquire(finished) != i) std::this_thread::yield();
+    CHECK(closed != control.cancelled(i));
+    done += closed;
+  }
+  other.join();
+  CHECK(done + cancelled == kRounds);
+}
+
+// "cancel wish": rank 0 publishes a layer while another rank gives it up. Forbidden: neither sees the other.
+void cancel_wish() {
+  constexpr std::uint64_t kRounds = 20'000;
+  std::uint64_t wish = 0, active = 0, round = 0, seen_by_other = 0, finished = 0;
+  std::thread other([&] {
+    for (std::uint64_t i = 1; i <= kRounds; ++i) {
+      while (load_acquire(round) != i) std::this_thread::yield();
+      store_relaxed(wish, i);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      seen_by_other = load_acquire(active) >= i;
+      store_release(finished, i);
+    }
+  });
+  for (std::uint64_t i = 1; i <= kRounds; ++i) {
+    store_release(round, i);
+    store_release(active, i);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const bool seen = load_relaxed(wish) == i;
+    while (load_acquire(finished) != i) std::this_thread::yield();
+    CHECK(seen || seen_by_other != 0);
+  }
+  other.join();
+}
+
+// "identity", "epoch", "poison", "peer identity", "consumer done": as "ready", one store after what it
+// announces. This one has the shape of the poison: claimed by one of two, read by a third.
+void poison() {
+  constexpr std::uint64_t kRounds = 300;
+  for (std::uint64_t i = 0; i < kRounds; ++i) {
+    alignas(64) static std::byte region[1 << 16];
+    ControlBlock::initialize(region, sizeof region, 2, kVersionPieces, 2, 2);
+    const ControlBlock control(region, sizeof region, 2);
+    int won[2] = {0, 0};
+    const auto fail = [&](int me) {
+      Error error(Code::kWriter, std::string(100, static_cast<char>('a' + me)));
+      error.rank = me;
+      won[me] = control.poison(error);
+    };
+    std::thread a(fail, 0), b(fail, 1);
+    while (!control.poisoned()) std::this_thread::yield();
+    const auto error = control.failure();
+    CHECK(error.has_value());
+    CHECK(error->message == std::string(100, static_cast<char>('a' + error->rank)));
+    a.join();
+    b.join();
+    CHECK(won[0] + won[1] == 1);
+    CHECK(won[error->rank] == 1);
+  }
+}
+
 void deadline() {
   DoorbellCell cell{};
   Waiter waiter;
@@ -67,5 +173,9 @@ void test_litmus() {
   message_passing();
   ping_pong(true);
   ping_pong(false);
+  last_acknowledgement();
+  verdict();
+  cancel_wish();
+  poison();
   deadline();
 }
