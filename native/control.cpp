@@ -71,18 +71,33 @@ std::string cut_utf8(std::string_view text, std::size_t limit) {
   return out;
 }
 
-std::uint64_t process_start_time(std::uint64_t pid) {
+namespace {
+
+// /proc/PID/stat from behind the command's name on, which may hold blanks and parentheses; empty: no such
+// process.
+std::string process_stat(std::uint64_t pid) {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/%llu/stat", static_cast<unsigned long long>(pid));
   std::FILE* file = std::fopen(path, "re");
-  if (file == nullptr) return 0;
+  if (file == nullptr) return {};
   char text[1024];
   const std::size_t n = std::fread(text, 1, sizeof text - 1, file);
   std::fclose(file);
   text[n] = '\0';
-  // The command may hold blanks and parentheses: count fields behind the last one.
   const char* at = std::strrchr(text, ')');
-  if (at == nullptr) return 0;
+  return at == nullptr ? std::string() : std::string(at);
+}
+
+}  // namespace
+
+bool process_stopped(std::uint64_t pid) {
+  const std::string stat = process_stat(pid);
+  return stat.size() > 2 && (stat[2] == 'T' || stat[2] == 't');
+}
+
+std::uint64_t process_start_time(std::uint64_t pid) {
+  const std::string stat = process_stat(pid);
+  const char* at = stat.empty() ? nullptr : stat.c_str();
   for (int field = 2; field < 22 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
   return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
 }

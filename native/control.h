@@ -23,6 +23,8 @@ struct Identity {
 Identity self_identity();
 // Field 22 of /proc/PID/stat; 0 when there is no such process.
 std::uint64_t process_start_time(std::uint64_t pid);
+// Whether the process is stopped: SIGSTOP, a terminal, a debugger.
+bool process_stopped(std::uint64_t pid);
 
 class ControlBlock {
  public:

@@ -106,8 +106,32 @@ std::string Member::doing(std::size_t peer) const {
   return "is alive";
 }
 
-void Member::timed_out(std::string text) const {
-  Error error(Code::kTimeout, std::move(text));
+std::size_t Member::laggard() const {
+  std::size_t who = 0;
+  std::uint64_t most = 0;
+  for (std::size_t r = 0; r < control.tp_size(); ++r) {
+    std::uint64_t behind = 0;
+    for (std::size_t s = 0; s < control.slots(); ++s) {
+      const std::uint64_t published = load_relaxed(control.ready_sequence(s));
+      behind += published - std::min(published, load_relaxed(control.ack(r, s)));
+    }
+    if (behind > most) most = behind, who = r;
+  }
+  return who;
+}
+
+void Member::timed_out(Stall stall) const {
+  // Who is stopped is to blame, whatever the counters say: it may have stopped between a store and its bell.
+  for (std::size_t r = 0; r < control.tp_size(); ++r) {
+    if (r == rank || control.is_foreign(r) || control.peer(r).pid_namespace != self.pid_namespace) continue;
+    if (!process_stopped(control.peer(r).pid)) continue;
+    stall.rank = r;
+    stall.text += "; " + who(r) + " is stopped, by a signal or a debugger";
+    break;
+  }
+  Error error(Code::kTimeout, std::move(stall.text));
+  error.rank = static_cast<std::int64_t>(stall.rank);
+  if (!control.is_foreign(stall.rank)) error.pid = control.peer(stall.rank).pid;
   fail(error);
   check();  // another rank's cause, where it was first
   throw error;

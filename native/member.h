@@ -53,7 +53,16 @@ class Member {
   std::string who(std::size_t peer) const;    // "rank 1 (pid 42)"
   std::string doing(std::size_t peer) const;  // "is alive and was last seen waiting for a free slot"
 
-  // The caller's wait. `describe` is asked only when the limit has run out.
+  // The rank that holds the layer up, as far as the counters tell: the one whose acknowledgements are behind,
+  // or rank 0, which has published nothing that others wait for.
+  std::size_t laggard() const;
+
+  // Who is waited for in vain, and the story.
+  struct Stall {
+    std::size_t rank;
+    std::string text;
+  };
+  // The caller's wait. `describe` is asked only when the limit has run out; it returns a Stall.
   template <class Ready, class Describe, class EachLook>
   void wait(Waiter& waiter, std::uint64_t limit_ns, bool foreign, const std::function<bool()>& interrupted,
             Ready&& ready, Describe&& describe, EachLook&& each_look) const {
@@ -79,7 +88,7 @@ class Member {
   }
 
  private:
-  [[noreturn]] void timed_out(std::string text) const;
+  [[noreturn]] void timed_out(Stall stall) const;
   void ring_own(Bell which) const { Doorbell(&own_bell_[which]).ring(); }
 
   mutable DoorbellCell own_bell_[kBellsPerRank]{};  // where the region has no extension

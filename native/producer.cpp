@@ -101,9 +101,10 @@ void Producer::wait_free(std::size_t piece, Waiter& waiter, const std::function<
         waiter, options_.join_limit_ns, control.any_foreign(), interrupted,
         [&] { return load_acquire(control.cell(joins, r)) >= job_->epoch || free(); },
         [&](std::uint64_t ns) {
-          return member_.who(r) + " did not join epoch " + std::to_string(job_->epoch) + " within " +
-                 std::to_string(ns / kMillisecond) + " ms; its last epoch is " +
-                 std::to_string(load_relaxed(control.cell(joins, r)));
+          return Member::Stall{
+              r, member_.who(r) + " did not join epoch " + std::to_string(job_->epoch) + " within " +
+                     std::to_string(ns / kMillisecond) + " ms; its last epoch is " +
+                     std::to_string(load_relaxed(control.cell(joins, r))) + "; it " + member_.doing(r)};
         },
         [&] { member_.check_open(r); });
   }
@@ -111,10 +112,11 @@ void Producer::wait_free(std::size_t piece, Waiter& waiter, const std::function<
       waiter, options_.layer_limit_ns, control.any_foreign(), interrupted, free,
       [&](std::uint64_t ns) {
         const std::size_t r = slowest(slot);
-        return "rank 0 waited " + std::to_string(ns / kMillisecond) + " ms without progress for " +
-               member_.who(r) + " to acknowledge slot " + std::to_string(slot) + ": published " +
-               std::to_string(published_[slot]) + ", acknowledged " +
-               std::to_string(load_relaxed(control.ack(r, slot))) + "; it " + member_.doing(r);
+        return Member::Stall{r, "rank 0 waited " + std::to_string(ns / kMillisecond) +
+                                    " ms without progress for " + member_.who(r) + " to acknowledge slot " +
+                                    std::to_string(slot) + ": published " + std::to_string(published_[slot]) +
+                                    ", acknowledged " + std::to_string(load_relaxed(control.ack(r, slot))) +
+                                    "; it " + member_.doing(r)};
       },
       [&] {
         for (std::size_t r = 0; r < options_.tp_size; ++r) {

@@ -184,13 +184,15 @@ void Transport::join(Job job) {
   if (member_.control.has_extension()) member_.control.bell(0, kCallerBell).ring();
 }
 
-void Transport::join_wait(const std::function<bool()>& ready, const std::function<std::string()>& missing,
+void Transport::join_wait(const std::function<bool()>& ready, const std::function<Member::Stall()>& missing,
                           const std::function<void()>& each_look) {
   member_.wait(
       waiter_, options_.join_limit_ns, member_.control.any_foreign(), options_.interrupted, ready,
       [&](std::uint64_t ns) {
-        return "rank " + text(options_.rank) + " waited " + text(ns / kMillisecond) + " ms in join for " +
-               missing();
+        Member::Stall stall = missing();
+        stall.text = "rank " + text(options_.rank) + " waited " + text(ns / kMillisecond) +
+                     " ms in join for " + stall.text + "; it " + member_.doing(stall.rank);
+        return stall;
       },
       [&] {
         liveness_->look();
@@ -210,7 +212,10 @@ void Transport::wait_all_returned() {
   };
   if (behind() == options_.tp_size) return;
   join_wait([&] { return behind() == options_.tp_size; },
-            [&] { return member_.who(behind()) + " to return from wait(" + text(previous) + ")"; },
+            [&] {
+              const std::size_t r = std::min(behind(), options_.tp_size - 1);  // it may have come just now
+              return Member::Stall{r, member_.who(r) + " to return from wait(" + text(previous) + ")"};
+            },
             [&] {
               const std::size_t r = behind();
               if (r < options_.tp_size) member_.check_open(r);
@@ -269,10 +274,12 @@ void Transport::follow(const Job& job) {
     refuse_other();
     const std::uint64_t last = active();  // one look: the epoch may come between two
     if (last >= epoch) break;
-    join_wait(
-        [&] { return active() != last; },
-        [&] { return member_.who(0) + " to publish epoch " + text(epoch) + "; its last is " + text(last); },
-        [&] { member_.check_open(0); });
+    join_wait([&] { return active() != last; },
+              [&] {
+                return Member::Stall{
+                    0, member_.who(0) + " to publish epoch " + text(epoch) + "; its last is " + text(last)};
+              },
+              [&] { member_.check_open(0); });
   }
   compare_jobs(job);
 }
@@ -425,11 +432,12 @@ Statistics Transport::wait(std::uint64_t epoch) {
     member_.wait(
         waiter_, options_.layer_limit_ns, control.any_foreign(), options_.interrupted, done,
         [&](std::uint64_t ns) {
-          return "rank " + text(options_.rank) + " waited " + text(ns / kMillisecond) +
-                 " ms without progress for layer " + std::to_string(member_.layer.load()) + " (epoch " +
-                 text(epoch) + "): " + text(load_relaxed(control.cell(layout.next_sequence))) +
-                 " pieces published so far, " + member_.who(0) + " finished epoch " +
-                 text(load_relaxed(control.cell(layout.producer_done_epoch)));
+          const std::size_t r = member_.laggard();
+          return Member::Stall{
+              r, "rank " + text(options_.rank) + " waited " + text(ns / kMillisecond) +
+                     " ms without progress for layer " + std::to_string(member_.layer.load()) + " (epoch " +
+                     text(epoch) + "): " + text(load_relaxed(control.cell(layout.next_sequence))) +
+                     " pieces published so far; " + member_.who(r) + " holds it up, it " + member_.doing(r)};
         },
         [&] {
           if (load_acquire(control.cell(layout.producer_done_epoch)) < epoch) member_.check_open(0);
@@ -482,7 +490,7 @@ void Transport::close() noexcept {
   }
   std::unique_lock lock(mutex_);
   if (closing_) {  // T24
-    idle_.wait(lock, [this] { return closed_ || pthread_equal(call_thread_, pthread_self()); });
+    idle_.wait(lock, [this] { return closed_ || (in_call_ && pthread_equal(call_thread_, pthread_self())); });
     return;
   }
   closing_ = true;

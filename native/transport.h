@@ -74,7 +74,7 @@ class Transport {
   void give_up();
   void returned(std::uint64_t epoch);
   void wait_all_returned();
-  void join_wait(const std::function<bool()>& ready, const std::function<std::string()>& missing,
+  void join_wait(const std::function<bool()>& ready, const std::function<Member::Stall()>& missing,
                  const std::function<void()>& each_look);
 
   TransportOptions options_;

@@ -117,6 +117,7 @@ def _rank(cell: Cell, rank: int, folder: Path, shared: mmap.mmap) -> Met:
         _load(transport, 1)
         group.barrier("armed")
         if rank == cell.rank and cell.action in ACTIONS:
+            time.sleep(0.02)  # rank 0 serves the meeting: the others must have heard that it is over
             _arm(cell, transport, shared)
         try:
             _load(transport, 2)

@@ -81,7 +81,8 @@ def test_shared_memory_that_ranks_see_differently_is_refused(folder: Path) -> No
                 second.share("layer", 8192, agree={"slots": 4, "kinds": [1, 2]})
             with second.share("layer", 4096, agree={"slots": 4, "kinds": [1, 2]}) as memory:
                 assert len(memory.view) == 4096
-        first.unshare("layer")
+        first.unshare("layer")  # waits for nothing
+        first.share("another", 1).close()  # after it in rank 0's queue
         with pytest.raises(errors.PeerClosed, match="has closed 'layer' already"):
             second.share("layer", 4096, agree={"slots": 4, "kinds": [1, 2]})
 
@@ -193,14 +194,13 @@ def test_ranks_at_different_meetings_all_hear_of_it(folder: Path) -> None:
 def test_the_end_of_a_rank_ends_every_meeting(folder: Path, victim: int, how: str) -> None:
     def body(rank: int) -> object:
         mine = group(folder, rank, 3)
-        mine.barrier("all are here")
-        if rank == victim:
-            (folder / "leaving").touch()
-            if how == "dies":
-                os.kill(os.getpid(), signal.SIGKILL)
-            mine.close()
-            return None
         try:
+            mine.barrier("all are here")
+            if rank == victim:
+                if how == "dies":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                mine.close()
+                return None
             mine.barrier("never")
         except errors.GroupError as error:
             return time.monotonic(), type(error), error.rank, error.pid
