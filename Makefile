@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NATIVE := $(wildcard native/*.* native/*/*.* bindings/*.*) CMakeLists.txt
 CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h)
 
-.PHONY: faults demo test lint format typing stubs pytest sanitize sanitize-one clean
+.PHONY: faults faults-quietly demo test lint format typing stubs pytest sanitize sanitize-one clean
 
 $(VENV)/.pip:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,7 +29,7 @@ $(VENV)/.test: $(VENV)/.package pyproject.toml
 demo: $(VENV)/.package
 	$(BIN)/layercast demo $(DEMO_ARGS)
 
-test: lint pytest sanitize
+test: lint pytest sanitize faults-quietly
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -60,10 +60,12 @@ $(FAULTS)/.built: $(VENV)/.package
 	  --config-settings=cmake.define.LAYERCAST_FAULTS=ON .
 	touch $@
 
-# -S: the ordinary, editable package must not be found first.
+# -S: the ordinary, editable package must not be found first. docs/reference/faults.md is this output.
 faults: $(FAULTS)/.built
-	PYTHONPATH=$(FAULTS):$(SITE):. $(BIN)/python -S -m tests.faults.matrix > build/faults/faults.md
-	cp build/faults/faults.md docs/reference/faults.md
+	@PYTHONPATH=$(FAULTS):$(SITE):. $(BIN)/python -S -m tests.faults.matrix
+
+faults-quietly: $(FAULTS)/.built
+	@PYTHONPATH=$(FAULTS):$(SITE):. $(BIN)/python -S -m tests.faults.matrix > build/faults/faults.md || (cat build/faults/faults.md; exit 1)
 
 clean:
 	rm -rf $(VENV) build dist

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from layercast import _native, machine
 from layercast.arena import Arena
 from layercast.devices import open_device
-from layercast.errors import ConfigError, PeerClosed, PeerDied, StateError
+from layercast.errors import ConfigError, GroupError, PeerClosed, PeerDied, StateError
 from layercast.geometry import ExpertLayout
 from layercast.group import Group
 from layercast.observe import LayerStatistics
@@ -165,7 +166,8 @@ class Transport:
         travels, whether `experts` names them or not. Raises ProtocolError on all ranks where they mean other experts.
         """
         count, ids, there = _selection(experts, resident)
-        self._open().join(epoch, layer, count, ids, there)
+        with self._figures():
+            self._open().join(epoch, layer, count, ids, there)
         self._joined = epoch
 
     def run(
@@ -184,11 +186,14 @@ class Transport:
         count, _, _ = _selection(experts, resident)
         if writer is None and not self.holds(layer):
             raise ConfigError(f"writer: rank 0 needs one; no arena of this transport holds layer {layer}")
-        self._open().run(epoch, layer, count, self._as_writer(writer))
+        native = self._as_writer(writer)
+        with self._figures():
+            self._open().run(epoch, layer, count, native)
 
     def wait(self, epoch: int) -> LayerStatistics:
         """Wait until this rank's bytes of the layer are complete on its device."""
-        return LayerStatistics.from_native(self._open().wait(epoch))
+        with self._figures():
+            return LayerStatistics.from_native(self._open().wait(epoch))
 
     def load(
         self,
@@ -296,6 +301,16 @@ class Transport:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    @contextlib.contextmanager
+    def _figures(self) -> Iterator[None]:
+        """T30: the figures of a layer that fails come with its exception."""
+        try:
+            yield
+        except GroupError as error:
+            if not self.closed:
+                error.statistics = LayerStatistics.from_native(self._core.statistics()).as_dict()
+            raise
 
     def _as_writer(self, writer: Writer | ExpertWriter | None) -> Writer:
         if writer is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import logging
 import mmap
 import os
 import signal
@@ -107,6 +109,7 @@ def _rank(cell: Cell, rank: int, folder: Path, shared: mmap.mmap) -> Met:
         device += ",fail=14" if cell.action == "device error" else ",hang=14"
         struct.pack_into("<Q", shared, 0, time.monotonic_ns())
     patience = {"timeout": LIMIT_S, "join_timeout": LIMIT_S}
+    logging.getLogger("layercast").setLevel(logging.CRITICAL)  # the table tells it
     with (
         Group("faults", rank, TP, runtime_dir=folder, timeout=BOUND_S) as group,
         Transport(
@@ -142,8 +145,6 @@ def _load(transport: Transport, epoch: int) -> None:
 
 
 def _arm(cell: Cell, transport: Transport, shared: mmap.mmap) -> None:
-    import ctypes
-
     reader, writer = os.pipe()
 
     def act() -> None:
