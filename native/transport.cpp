@@ -313,7 +313,9 @@ bool Transport::cancel(std::uint64_t epoch) {
   const std::lock_guard lock(mutex_);  // close() comes before or after
   if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
   const ControlBlock& control = member_.control;
-  if (!control.has_extension() || control.any_foreign()) {
+  // In version 3 every rank is this library's; one without identity has only not come yet.
+  const bool version2 = control.version() == kVersionExperts;
+  if (!control.has_extension() || (version2 && control.any_foreign())) {
     refuse(Code::kState, "cancel(" + text(epoch) + "): not every rank of this group understands it");
   }
   if (control.poisoned()) member_.check();

@@ -246,6 +246,7 @@ from layercast import Group, Transport, errors
 cpu = min(before)
 group = Group("affinity", 0, 1, runtime_dir={str(folder)!r})
 transport = Transport(group, (100,), num_experts=2, cpus=[cpu])
+transport.load(1, 0, 2, lambda expert, views: None)  # by now its threads have placed themselves
 own = {{int(t) for t in os.listdir("/proc/self/task")}} - {{os.getpid()}}
 bound = [t for t in own if open(f"/proc/self/task/{{t}}/comm").read().startswith("layercast-copy")]
 assert bound and all(os.sched_getaffinity(t) == {{cpu}} for t in bound), own

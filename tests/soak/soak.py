@@ -1,0 +1,172 @@
+"""Random faults for minutes: `make soak`. Three ranks load layers and check every byte; now and then one gives a layer
+up, raises in its writer, kills itself or is stopped. Survivors recover, a new process takes a dead one's place.
+Exit code 1 at a wrong byte, a hang or a failure that nobody ordered."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import logging
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from layercast import Group, Transport, _native
+from layercast.errors import Cancelled, GroupError, PeerClosed, WriterError
+from layercast.writers import pattern_writer
+from tests.support.processes import Child
+
+TP = 3
+KINDS = (20_000, 100)
+EXPERTS = 8
+HANG_S = 60.0
+
+
+@dataclasses.dataclass
+class Tally:
+    """Of one process."""
+
+    counts: collections.Counter[str]
+    wrong: int = 0
+
+
+def rank_process(rank: int, folder: Path, end: float, seed: int) -> Tally:
+    """Loads layers until the time is over. A rank that kills itself never returns."""
+    logging.getLogger("layercast").setLevel(logging.CRITICAL)
+    rng = random.Random(seed)
+    tally = Tally(collections.Counter())
+    device = "link:0,latency=200us" if rank % 2 else "host"
+    group = Group("soak", rank, TP, runtime_dir=folder, timeout=HANG_S)
+    with Transport(
+        group,
+        KINDS,
+        num_experts=EXPERTS,
+        device=device,
+        piece_bytes=7000,
+        slots=3,
+        writer_threads=2,
+        verify="sample",
+        timeout=HANG_S,
+        join_timeout=HANG_S,
+    ) as transport:
+        while True:
+            try:
+                if rank == 0 and time.monotonic() > end:
+                    break  # the others see it closed
+                one_layer(transport, rng, tally)
+            except PeerClosed:
+                if time.monotonic() > end - 1:
+                    break
+                raise
+            except GroupError as error:
+                tally.counts[type(error).__name__] += 1
+                transport.recover(timeout=HANG_S)
+                tally.counts["recovered"] += 1
+    return tally
+
+
+def give_up(transport: Transport, epoch: int) -> None:
+    with contextlib.suppress(GroupError):  # something else was first
+        transport.cancel(epoch)
+
+
+def one_layer(transport: Transport, rng: random.Random, tally: Tally) -> None:
+    epoch = transport.last_epoch_joined + 1
+    fate = rng.random()
+    thread = None
+    if fate < 0.03:  # gives it up at some moment
+        thread = threading.Timer(rng.random() * 0.002, give_up, (transport, epoch))
+        thread.start()
+    elif fate < 0.035:
+        threading.Timer(rng.random() * 0.003, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    elif fate < 0.04:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    experts = list(range(EXPERTS)) if epoch % 3 else [epoch % EXPERTS, (epoch + 3) % EXPERTS]
+    broken = transport.rank == 0 and 0.04 < fate < 0.05
+    writer = (lambda expert, views: 1 // (experts[-1] - expert)) if broken else pattern_writer(epoch)
+    try:
+        transport.load(epoch, 1, experts, writer)
+    except Cancelled:
+        tally.counts["cancelled"] += 1
+        return
+    except WriterError:
+        tally.counts["writer raised"] += 1
+        raise
+    finally:
+        if thread is not None:
+            thread.cancel()
+            thread.join()
+    tally.counts["layers"] += 1
+    if epoch % 3:  # a layer of few experts leaves the others' places as they were
+        wrong, _ = _native.count_wrong_pattern(epoch, 1, transport.rank, EXPERTS, list(KINDS), transport.destinations)
+        tally.wrong += wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    end = time.monotonic() + arguments.seconds
+    total: collections.Counter[str] = collections.Counter()
+    wrong = 0
+    print(f"seed {arguments.seed}, {arguments.seconds:.0f} s", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def start(rank: int) -> Child:
+            seed = rng.randrange(2**32)
+            return Child(lambda: rank_process(rank, folder, end, seed))
+
+        ranks = [start(rank) for rank in range(TP)]
+        stopped: dict[int, float] = {}
+        done: set[int] = set()
+        while len(done) < TP:
+            time.sleep(0.005)
+            if time.monotonic() > end + HANG_S:
+                print(f"ranks {sorted({0, 1, 2} - done)} hang", flush=True)
+                for child in ranks:
+                    child.kill()
+                return 1
+            for rank, child in enumerate(ranks):
+                if rank in done:
+                    continue
+                pid, status = os.waitpid(child.pid, os.WNOHANG)
+                if pid == 0:
+                    if child.state() == "T" and stopped.setdefault(rank, time.monotonic()) < time.monotonic() - 0.05:
+                        total["stopped"] += 1
+                        del stopped[rank]
+                        child.signal(signal.SIGCONT)
+                    continue
+                child.status = status
+                stopped.pop(rank, None)
+                if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+                    total["killed"] += 1
+                    os.close(child.reader)
+                    ranks[rank] = start(rank)
+                    continue
+                tally = child.result(5)
+                if not isinstance(tally, Tally):
+                    print(f"rank {rank} ended with {tally!r}", flush=True)
+                    for other in ranks:
+                        if other.status is None:
+                            other.kill()
+                    return 1
+                total.update(tally.counts)
+                wrong += tally.wrong
+                done.add(rank)
+    print(", ".join(f"{what} {count}" for what, count in sorted(total.items())))
+    print(f"wrong experts: {wrong}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
