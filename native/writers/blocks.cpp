@@ -3,6 +3,7 @@
 #include <string>
 
 #include "error.h"
+#include "layout.h"
 #include "writers/writers.h"
 
 namespace layercast {
@@ -52,18 +53,62 @@ class BlockWriter final : public Writer {
   }
 
   void fill(const Piece& piece, const SlotView& slot) override {
-    for (std::size_t r = 0; r < piece.ranks; ++r) fill_share(piece, slot, r);
-  }
-
-  void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
     for (const Run& run : piece.runs) {
-      if (!owns(rank, run.expert)) continue;
-      const std::size_t share = (run.expert * ranks_ + rank) * kinds_ + run.kind;
-      copy(index_[share], run.offset, run.bytes, slot.address(rank, run));
+      if (interleaved(run)) {
+        copy_rows(run, slot);
+      } else {
+        for (std::size_t r = 0; r < ranks_; ++r) copy_share(run, slot, r);
+      }
     }
   }
 
+  void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
+    for (const Run& run : piece.runs) copy_share(run, slot, rank);
+  }
+
  private:
+  std::size_t share_of(const Run& run, std::size_t rank) const {
+    return (run.expert * ranks_ + rank) * kinds_ + run.kind;
+  }
+
+  void copy_share(const Run& run, const SlotView& slot, std::size_t rank) const {
+    if (owns(rank, run.expert))
+      copy(index_[share_of(run, rank)], run.offset, run.bytes, slot.address(rank, run));
+  }
+
+  // Columns of one matrix: each rank's share is one block of as many and as long rows.
+  bool interleaved(const Run& run) const {
+    if (ranks_ == 1 || ranks_ > kMaxRanks || !owns(0, run.expert)) return false;
+    const Block& first = blocks_[index_[share_of(run, 0)]];
+    if (first.stride == first.row_bytes) return false;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      const std::size_t share = share_of(run, r);
+      if (index_[share + 1] - index_[share] != 1) return false;
+      const Block& b = blocks_[index_[share]];
+      if (b.rows != first.rows || b.row_bytes != first.row_bytes || b.stride != first.stride) return false;
+    }
+    return true;
+  }
+
+  // Row by row for all ranks: memory is read as it lies, not with a gap of the other ranks' columns.
+  void copy_rows(const Run& run, const SlotView& slot) const {
+    const std::uint64_t row_bytes = blocks_[index_[share_of(run, 0)]].row_bytes;
+    const std::uint64_t stride = blocks_[index_[share_of(run, 0)]].stride;
+    std::byte* to[kMaxRanks];
+    const std::byte* from[kMaxRanks];
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      to[r] = slot.address(r, run);
+      from[r] = blocks_[index_[share_of(run, r)]].source;
+    }
+    std::uint64_t row = run.offset / row_bytes, in_row = run.offset % row_bytes;
+    for (std::size_t at = 0; at < run.bytes; ++row, in_row = 0) {
+      const std::size_t length = std::min<std::size_t>(row_bytes - in_row, run.bytes - at);
+      for (std::size_t r = 0; r < ranks_; ++r)
+        std::memcpy(to[r] + at, from[r] + row * stride + in_row, length);
+      at += length;
+    }
+  }
+
   // [offset, offset + bytes) of the blocks from `block` on, one after the other.
   void copy(std::uint64_t block, std::size_t offset, std::size_t bytes, std::byte* to) const {
     while (offset >= bytes_of(blocks_[block])) offset -= bytes_of(blocks_[block++]);

@@ -13,15 +13,18 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from layercast.bench import ranks
 from layercast.bench.ranks import Load
+from layercast.checkpoint import write_demo_checkpoint
 from layercast.geometry import SHAPES
 from layercast.group import Group
 from layercast.launch import launch
@@ -95,7 +98,10 @@ def memcpy(bench: Bench) -> Iterator[Line]:
 
 def seconds(tp: int, load: Load) -> float:
     """Of a layer, median; it lasts from the first rank's start to the last one's end."""
-    times: list[list[tuple[float, float]]] = launch(ranks.layers, tp, args=(load,))
+    return _median(launch(ranks.layers, tp, args=(load,)))
+
+
+def _median(times: list[list[tuple[float, float]]]) -> float:
     spans = [max(end for _, end in layer) - min(start for start, _ in layer) for layer in zip(*times, strict=True)]
     return float(statistics.median(spans))
 
@@ -130,7 +136,7 @@ def link(bench: Bench) -> Iterator[Line]:
     for gbps, mib in ((25, 3), (55, 1)):
         for writer in ("free", "arena"):
             for tp in bench.tp:
-                experts = bench.scaled(256, 64)
+                experts = bench.scaled(1024, 256) // mib
                 load = Load((mib * _MIB,), experts, 3, writer, f"link:{gbps}GB/s,move=no")
                 yield Line(
                     f"link {gbps} GB/s",
@@ -140,6 +146,23 @@ def link(bench: Bench) -> Iterator[Line]:
                     gbps,
                     "the bus",
                 )
+
+
+def checkpoint(bench: Bench) -> Iterator[Line]:
+    """A block-FP8 checkpoint of one layer, in the page cache, against the memory writer with the same experts."""
+    experts = bench.scaled(24, 8)
+    with tempfile.TemporaryDirectory(prefix="layercast-bench-") as folder:
+        path = Path(folder) / "model"
+        hidden, intermediate = MODEL.hidden, MODEL.intermediate
+        write_demo_checkpoint(
+            path, layers=1, experts=experts, shards=1, vocab=256, hidden=hidden, intermediate=intermediate
+        )
+        for tp in bench.tp:
+            load = Load(tuple(MODEL.layout(tp).sizes), experts, layers=bench.scaled(9, 3))
+            memory = rate(tp, load)
+            times = launch(ranks.checkpoint_layers, tp, args=(path, load.layers))
+            value = load.nbytes * tp / _median(times) / 1e9
+            yield Line("checkpoint", f"tp {tp}", value, "GB/s", memory, "memory writer")
 
 
 def _handoff(bench: Bench, tp: int, **options: Any) -> float:
@@ -218,11 +241,9 @@ def _failures(name: str, run: Callable[..., Any], tp: int, rounds: int) -> Itera
         last = max(rank.heard[number] for rank in each if len(rank.heard) == rounds)
         heard.append((last - began) * 1e3)
         works.append((max(rank.works[number] for rank in each) - last) * 1e3)
-    for what, values in ((name, heard), (f"{name}, next layer", works)):
+    for case, values in ((f"heard by all, tp {tp}", heard), (f"next layer, tp {tp}", works)):
         p99 = percentile(values, 0.99)
-        yield Line(
-            what, f"all ranks, tp {tp}", statistics.median(values), "ms p50", better="less", detail={"p99_ms": p99}
-        )
+        yield Line(name, case, statistics.median(values), "ms p50", better="less", detail={"p99_ms": p99})
 
 
 def poison(bench: Bench) -> Iterator[Line]:
@@ -312,6 +333,7 @@ MEASURES: Mapping[str, Callable[[Bench], Iterator[Line]]] = {
     "staged": staged,
     "direct": direct,
     "link": link,
+    "checkpoint": checkpoint,
     "handoff": handoff,
     "beside": beside,
     "latency": latency,

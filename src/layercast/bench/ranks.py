@@ -7,12 +7,15 @@ import dataclasses
 import resource
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from layercast.checkpoint import Checkpoint
 from layercast.errors import Cancelled, PeerDied, WriterError
 from layercast.group import Group
+from layercast.sources import CheckpointSource
 from layercast.transport import Transport
 from layercast.writers import ExpertWriter, Writer, function_writer, memory_writer
 
@@ -78,6 +81,21 @@ def layers(group: Group, load: Load) -> list[tuple[float, float]]:
             group.barrier(f"layer {epoch}")
             start = time.monotonic()
             transport.load(epoch, 0, load.experts, writer)
+            out.append((start, time.monotonic()))
+    return out[1:]
+
+
+def checkpoint_layers(group: Group, path: Path, layers: int) -> list[tuple[float, float]]:
+    """As `layers`, for the first layer of a checkpoint, straight from its files."""
+    source = CheckpointSource(Checkpoint.open(path))
+    layer = source.layers[0]
+    writer = source.writer(layer, group.tp) if group.rank == 0 else None
+    out = []
+    with Transport(group, source.layout(group.tp), num_experts=source.num_experts) as transport:
+        for epoch in range(1, layers + 2):
+            group.barrier(f"layer {epoch}")
+            start = time.monotonic()
+            transport.load(epoch, layer, source.experts(layer), writer)
             out.append((start, time.monotonic()))
     return out[1:]
 
