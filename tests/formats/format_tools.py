@@ -254,12 +254,11 @@ def _bias(out: Model, base: str, rng: np.random.Generator, experts: int, hidden:
 
 def walk(blocks: np.ndarray) -> np.ndarray:
     """The bytes of blocks, one after the other, row after row."""
-    rows = [
-        ctypes.string_at(int(block["src"]) + row * int(block["stride"]), int(block["row_bytes"]))
-        for block in blocks
-        for row in range(int(block["rows"]))
-    ]
-    return np.frombuffer(b"".join(rows), dtype=np.uint8)
+    found = []
+    for source, stride, width, rows in blocks.tolist():
+        memory = np.frombuffer((ctypes.c_uint8 * ((rows - 1) * stride + width)).from_address(source), dtype=np.uint8)
+        found.append(np.lib.stride_tricks.as_strided(memory, (rows, width), (stride, 1)).reshape(-1))
+    return np.concatenate(found) if found else np.zeros(0, np.uint8)
 
 
 DECODE = {
