@@ -77,7 +77,13 @@ class CheckpointSource:
         return self.checkpoint.layout(tp)
 
     def writer(self, layer: int, tp: int) -> Writer:
-        """Slices straight from the mapped files."""
+        """Slices straight from the mapped files. Raises ConfigError for a layer in another format than most."""
+        seen = self.checkpoint.layer_format(layer)
+        if seen != self.checkpoint.format:
+            raise ConfigError(
+                f"{self.name}: layer {layer} is {seen}, the others are {self.checkpoint.format}",
+                hint="a transport has one layout; give such layers one of their own: checkpoint.layout(tp, layer=...)",
+            )
         return checkpoint_writer(self.checkpoint, layer, tp)
 
     def wrong_experts(self, layer: int, rank: int, tp: int, views: HostViews) -> list[int]:

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 from layercast.checkpoint import BLOCK_DTYPE, Checkpoint
 from layercast.checkpoint.blocks import BlockTemplate
-from layercast.checkpoint.cuts import cut_columns, cut_rows
-from layercast.checkpoint.formats import BlockFp8
+from layercast.checkpoint.cuts import Strides, gather
+from layercast.checkpoint.experts import Layer
+from layercast.checkpoint.formats import FP8_BLOCK
+from layercast.checkpoint.naming import Operand
+from layercast.checkpoint.placement import Placement
 from layercast.errors import CheckpointError, GeometryError, StateError
 from layercast.geometry import SHAPES
 
@@ -64,54 +67,72 @@ def test_rows_that_touch_are_one_block(tmp_path: Path) -> None:
     assert (blocks["stride"] == blocks["row_bytes"]).all()
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    hidden=st.integers(1, 5).map(lambda n: n * 48),
-    per_rank=st.integers(1, 3),
-    tp=st.sampled_from([1, 2, 3, 4, 8]),
-    block=st.tuples(st.sampled_from([16, 32]), st.sampled_from([16, 32])),
-    seed=st.integers(0, 99),
-)
-def test_slices_of_all_ranks_put_together_are_the_whole(
-    hidden: int, per_rank: int, tp: int, block: tuple[int, int], seed: int
-) -> None:
-    intermediate = per_rank * tp * max(block)
-    form, rng = BlockFp8(block), np.random.default_rng(seed)
-    sources = form.sources(hidden, intermediate)
-    size = {"F8_E4M3": 1, "F32": 4}
-    tensors = [rng.integers(0, 256, s.shape[0] * s.shape[1] * size[s.dtype], dtype=np.uint8) for s in sources]
-    layout, parts = form.layout(hidden, intermediate, tp), []
-    addresses = np.array([[t.ctypes.data for t in tensors]], dtype=np.uint64)
-    template = BlockTemplate(form, layout)
-    filled = template.fill(0, addresses, keep=None)  # type: ignore[arg-type]
-    for rank in range(tp):
-        plain = form.reference(tensors, layout, rank)
-        parts.append([walk(filled.of(0, rank, number)) for number in range(4)])
-        assert parts[-1] == [plain[name].tobytes() for name in layout.names]
-    for number, (first, second) in ((0, (0, 2)), (1, (1, 3))):
-        halves = [(part[number][: len(part[number]) // 2], part[number][len(part[number]) // 2 :]) for part in parts]
-        assert b"".join(half[0] for half in halves) == tensors[first].tobytes()
-        assert b"".join(half[1] for half in halves) == tensors[second].tobytes()
-    for number, source in ((2, 4), (3, 5)):
-        rows = sources[source].shape[0]
-        together = np.concatenate([np.frombuffer(p[number], np.uint8).reshape(rows, -1) for p in parts], axis=1)
-        assert together.tobytes() == tensors[source].tobytes()
+matrices = st.tuples(st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 2, 4]), st.booleans())
 
 
-def test_cuts_stay_inside_their_tensor() -> None:
-    sources = BlockFp8().sources(256, 256)
-    for cut in (cut_rows, cut_columns):
-        for first, count in ((0, 257), (256, 1), (-1, 2), (0, 0)):
-            with pytest.raises(GeometryError, match="has no part"):
-                cut(sources, 0, first, count)
+@settings(max_examples=150, deadline=None)
+@given(matrix=matrices, data=st.data())
+def test_gather_is_numpys_indexing(matrix: tuple[int, int, int, bool], data: st.DataObject) -> None:
+    """Whole rows, parts of them, repeated rows, steps and single elements, upright and on their side."""
+    rows, columns, size, turned = matrix
+    memory = np.random.default_rng(0).integers(0, 256, rows * columns * size, dtype=np.uint8)
+    shape = (columns, rows, size) if turned else (rows, columns, size)
+    whole = memory.reshape(shape).swapaxes(0, 1) if turned else memory.reshape(shape)
+    strides = Strides(rows, columns, size, *((size, rows * size) if turned else (columns * size, size)))
+
+    def chosen(limit: int) -> np.ndarray:
+        if data.draw(st.booleans()):
+            first = data.draw(st.integers(0, limit - 1))
+            return np.arange(first, data.draw(st.integers(first + 1, limit)))
+        return np.array(data.draw(st.lists(st.integers(0, limit - 1), min_size=1, max_size=9)))
+
+    some_rows, some_columns = chosen(rows), chosen(columns)
+    cuts = gather(strides, some_rows, some_columns)
+    seen = b"".join(
+        memory[at + row * stride : at + row * stride + width].tobytes()
+        for at, stride, width, count in cuts.tolist()
+        for row in range(count)
+    )
+    assert seen == whole[some_rows][:, some_columns].tobytes()
+
+
+def test_gather_takes_few_cuts() -> None:
+    upright, turned = Strides(64, 32, 2, 64, 2), Strides(64, 32, 2, 2, 128)
+    every, some = np.arange(32), np.arange(8, 16)
+    assert gather(upright, np.arange(8, 24), every).tolist() == [[512, 1024, 1024, 1]]
+    assert gather(upright, np.arange(64), some).tolist() == [[16, 64, 16, 64]]
+    assert gather(upright, np.arange(0, 64, 2), every).tolist() == [[0, 128, 64, 32]]
+    assert gather(upright, np.array([3, 3, 3]), every).tolist() == [[192, 0, 64, 3]]
+    assert gather(turned, np.array([1, 2]), every).tolist() == [[2, 128, 2, 32], [4, 128, 2, 32]]
+
+
+@pytest.mark.parametrize("bad", [[64], [-1], []])
+def test_gather_stays_inside_the_matrix(bad: list[int]) -> None:
+    numbers, fine = np.array(bad, dtype=int), np.arange(4)
+    for rows, columns in ((numbers, fine), (fine, numbers)):
+        with pytest.raises(GeometryError, match="has no such"):
+            gather(Strides(64, 64, 1, 64, 1), rows, columns)
 
 
 def test_a_large_layer_takes_milliseconds() -> None:
-    shape, form = SHAPES["glm-5-next"], BlockFp8()
-    addresses = np.arange(shape.experts * 6, dtype=np.uint64).reshape(shape.experts, 6)
+    shape = SHAPES["glm-5-next"]
+    operands = tuple(
+        Operand(
+            role,
+            role.dtypes[0],
+            Strides(role.rows, role.columns, width, role.columns * width, width),
+            np.arange(shape.experts, dtype=np.uint64),
+            lambda expert: np.zeros(0, np.uint8),
+        )
+        for role in FP8_BLOCK.roles(shape.hidden, shape.intermediate)
+        for width in [4 if role.part == "scale" else 1]
+    )
+    layout = shape.layout(8)
     begin = time.perf_counter()
-    blocks = BlockTemplate(form, shape.layout(8)).fill(3, addresses, keep=None)  # type: ignore[arg-type]
-    assert time.perf_counter() - begin < 0.1
+    template = BlockTemplate(Layer(3, shape.experts, FP8_BLOCK, operands), layout)
+    addresses = np.arange(shape.experts * 6, dtype=np.uint64).reshape(shape.experts, 6)
+    blocks = template.fill(3, addresses, layout, Placement("tensor", shape.experts, 8), None)
+    assert time.perf_counter() - begin < 0.2
     assert len(blocks.blocks) == shape.experts * 8 * 6
 
 

@@ -31,24 +31,48 @@ def test_case_12_fused_beside_single_is_refused(tmp_path: Path) -> None:
     assert fused in error.message
 
 
-def test_case_12_fused_alone_is_refused_with_samples(tmp_path: Path) -> None:
+def test_case_12_fused_with_other_shapes_is_refused(tmp_path: Path) -> None:
     model = tiny_model(moe=())
     for layer in (1, 2):
         for name in ("gate_up_proj", "down_proj"):
-            model.tensors[f"model.layers.{layer}.mlp.experts.{name}"] = Tensor("F8_E4M3", (2, 2, 2), bytes(8))
-    error = refused(model, tmp_path, "naming")
-    assert error.message.count("model.layers.") == 4  # the naming that is known, and three samples
-    assert "model.layers.1.mlp.experts.gate_up_proj" in error.message
+            fused = f"model.layers.{layer}.mlp.experts.{name}"
+            model.tensors[fused] = Tensor("F8_E4M3", (2, 2, 2), bytes(8))
+            model.tensors[f"{fused}_scale_inv"] = Tensor("F32", (2, 2, 2), bytes(32))
+    model.config["first_k_dense_replace"] = 1
+    error = refused(model, tmp_path, "tensor_shape")
+    assert "model.layers.1.mlp.experts.gate_up_proj has shape [2, 2, 2]" in error.message
+    assert "[2, 512, 256]" in error.message
+
+
+def test_case_12_one_fused_name_unlike_the_others(tmp_path: Path) -> None:
+    model = tiny_model(moe=())
+    for name in ("gate_up_proj", "down_proj", "side_proj"):
+        model.tensors[f"model.layers.1.mlp.experts.{name}"] = Tensor("BF16", (2, 2, 2), bytes(16))
+    assert "experts.side_proj" in refused(model, tmp_path, "unmatched_names").message
 
 
 def test_case_13_unknown_model_shows_three_names(tmp_path: Path) -> None:
-    model = tiny_model(model_type="mixtral", quantization_config=None)
-    for old, new in (("mlp.experts", "block_sparse_moe.experts"), ("gate_proj", "w1"), ("up_proj", "w3")):
+    model = tiny_model(model_type="dbrx", quantization_config=None)
+    for old, new in (("mlp.experts", "ffn.experts"), ("gate_proj", "w1"), ("up_proj", "w3")):
         rename(model, old, new)
     error = refused(model, tmp_path, "family")
-    assert "model_type mixtral" in error.message
-    assert error.message.count("block_sparse_moe.experts.0.") == 3
+    assert "model_type dbrx" in error.message
+    assert error.message.count("ffn.experts.0.") == 3
     assert "deepseek_v3" in error.hint and "qwen3_moe" in error.hint
+
+
+@pytest.mark.parametrize(("model_type", "family"), [("mixtral", "mixtral"), ("minimax_m2", "minimax_m2")])
+def test_case_13_w1_w3_w2_under_block_sparse_moe(tmp_path: Path, model_type: str, family: str) -> None:
+    model = tiny_model(total=2, moe=(0, 1))
+    model.config |= {"model_type": model_type, "intermediate_size": model.config.pop("moe_intermediate_size")}
+    plain = Checkpoint.open(tiny_model(total=2, moe=(0, 1)).save(tmp_path / "plain"))
+    words = {"mlp.experts": "block_sparse_moe.experts", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    for old, new in words.items():
+        rename(model, old, new)
+    checkpoint = Checkpoint.open(model.save(tmp_path / "renamed"))
+    assert (checkpoint.family, checkpoint.layers) == (family, (0, 1))
+    for kind, data in plain.reference(1, 1, 1, 2).items():
+        assert checkpoint.reference(1, 1, 1, 2)[kind].tobytes() == data.tobytes()
 
 
 def test_case_13_known_model_with_unknown_names(tmp_path: Path) -> None:
@@ -88,6 +112,20 @@ def test_prediction_module_under_its_own_prefix_is_left_out(tmp_path: Path) -> N
     assert Checkpoint.open(model.save(tmp_path)).layers == (0, 1)
 
 
+def as_fused(model: Model, layers: tuple[int, ...], model_type: str) -> None:
+    """Plain experts, all in one tensor, on their side."""
+    model.config |= {"quantization_config": None, "intermediate_size": 256, "hidden_size": 256}
+    model.tensors = {name: tensor for name, tensor in model.tensors.items() if ".experts." not in name}
+    path = "mlp" if model_type == "gpt_oss" else "feed_forward"
+    for layer in layers:
+        at = f"model.layers.{layer}.{path}.experts."
+        model.tensors[at + "gate_up_proj"] = Tensor("BF16", (1, 256, 512), bytes(1 << 18))
+        model.tensors[at + "down_proj"] = Tensor("BF16", (1, 256, 256), bytes(1 << 17))
+        if model_type == "gpt_oss":
+            model.tensors[at + "gate_up_proj_bias"] = Tensor("BF16", (1, 512), bytes(1024))
+            model.tensors[at + "down_proj_bias"] = Tensor("BF16", (1, 256), bytes(512))
+
+
 LAYER_RULES: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
     ("deepseek_v3", {"first_k_dense_replace": 3}, (3, 4, 5)),
     ("deepseek_v3", {"first_k_dense_replace": 1, "moe_layer_freq": 2}, (2, 4)),
@@ -97,6 +135,12 @@ LAYER_RULES: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
     ("qwen3_moe", {}, (0, 1, 2, 3, 4, 5)),
     ("qwen3_moe", {"decoder_sparse_step": 2}, (1, 3, 5)),
     ("qwen3_moe", {"mlp_only_layers": [0, 5]}, (1, 2, 3, 4)),
+    ("qwen3_next", {"decoder_sparse_step": 3}, (2, 5)),
+    ("deepseek_v32", {"first_k_dense_replace": 5}, (5,)),
+    ("gpt_oss", {}, (0, 1, 2, 3, 4, 5)),
+    ("llama4_text", {"interleave_moe_layer_step": 2}, (1, 3, 5)),
+    ("llama4_text", {"moe_layers": [1, 4], "interleave_moe_layer_step": 2}, (1, 4)),
+    ("llama4_text", {}, (0, 1, 2, 3, 4, 5)),
 ]
 
 
@@ -105,6 +149,8 @@ def test_case_15_layers_follow_the_config(
     tmp_path: Path, model_type: str, config: dict[str, Any], layers: tuple[int, ...]
 ) -> None:
     model = tiny_model(model_type=model_type, total=6, moe=layers, experts=1, **config)
+    if model_type.startswith(("gpt_oss", "llama4")):
+        as_fused(model, layers, model_type)
     assert Checkpoint.open(model.save(tmp_path)).layers == layers
 
 
@@ -163,6 +209,21 @@ def test_experts_are_ordered_as_numbers(tmp_path: Path) -> None:
     for expert in (2, 10, 11):
         wanted = model.tensors[f"model.layers.2.mlp.experts.{expert}.down_proj.weight"].data
         assert checkpoint.reference(2, expert, 0, 1)["w2"].tobytes() == wanted
+
+
+def test_experts_per_layer_may_differ(tmp_path: Path) -> None:
+    model = tiny_model(experts=3, hidden=128, intermediate=128, n_routed_experts=[0, 3, 2])
+    for name in [name for name in model.tensors if ".2.mlp.experts.2." in name]:
+        del model.tensors[name]
+    checkpoint = Checkpoint.open(model.save(tmp_path / "a"))
+    assert (checkpoint.num_experts, checkpoint.experts(1), checkpoint.experts(2)) == (3, 3, 2)
+    assert (checkpoint.blocks(1, 1).experts, checkpoint.blocks(2, 1).experts) == (3, 2)
+    spans = checkpoint.describe()["experts"]
+    assert [(span["first"], span["last"], span["value"]) for span in spans] == [(1, 1, 3), (2, 2, 2)]
+    model.config["n_routed_experts"] = [0, 3, 3]
+    assert "layer 2" in refused(model, tmp_path / "b", "experts").message
+    model.config["n_routed_experts"] = [0, 3, 0]
+    assert "gives no experts" in refused(model, tmp_path / "c", "experts").message
 
 
 BAD_CONFIG: list[tuple[dict[str, Any], str]] = [

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layercast.checkpoint.formats import FORMATS
 from layercast.errors import ConfigError, GeometryError
 from layercast.geometry import SHAPES, ExpertLayout, Kind, fp8_block_layout, ranks_that_work
 
@@ -74,6 +75,49 @@ def test_case_09_whole_experts_may_end_inside_a_block() -> None:
     layout = fp8_block_layout(4096, 10944, 1)
     assert layout.kinds[1].shape == (2 * 86, 32)
     assert layout.kinds[3].shape == (32, 86)
+
+
+# design table, H = 4096, I = 2048, T = 4: shape and dtype of each kind
+KINDS = {
+    "fp8_channel": [((1024, 4096), "float8_e4m3fn"), ((1024,), "float32"), ((4096, 512), "float8_e4m3fn"),
+                    ((4096,), "float32")],
+    "bf16": [((1024, 4096), "bfloat16"), ((4096, 512), "bfloat16")],
+    "mxfp8": [((1024, 4096), "float8_e4m3fn"), ((1024, 128), "float8_e8m0fnu"), ((4096, 512), "float8_e4m3fn"),
+              ((4096, 16), "float8_e8m0fnu")],
+    "mxfp4": [((1024, 2048), "uint8"), ((1024, 128), "float8_e8m0fnu"), ((4096, 256), "uint8"),
+              ((4096, 16), "float8_e8m0fnu")],
+    "int4": [((1024, 2048), "uint8"), ((1024, 128), "bfloat16"), ((4096, 256), "uint8"), ((4096, 16), "bfloat16")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_every_format(name: str) -> None:
+    layout = FORMATS[name].layout(4096, 2048, 4)
+    assert [(kind.shape, kind.dtype) for kind in layout.kinds] == KINDS[name]
+    assert layout.names == (("w13", "w13_scale", "w2", "w2_scale") if len(KINDS[name]) == 4 else ("w13", "w2"))
+
+
+def test_biases_come_last() -> None:
+    layout = FORMATS["mxfp4"].with_bias("BF16").layout(2880, 2880, 2)
+    assert [(kind.name, kind.shape) for kind in layout.kinds[4:]] == [("w13_bias", (2880,)), ("w2_bias", (2880,))]
+
+
+def test_a_finer_grid_says_its_blocks() -> None:
+    layout = FORMATS["fp8_block"].layout(2048, 768, 4, "finer")
+    assert [(kind.shape, kind.block) for kind in layout.kinds if kind.block] == [
+        ((2 * 3, 16), (64, 128)),
+        ((16, 3), (128, 64)),
+    ]
+    assert layout.block == (128, 128)
+    with pytest.raises(GeometryError, match="off_grid is 'round'"):
+        FORMATS["fp8_block"].layout(2048, 768, 4, "round")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sizes", [(2048, 100), (100, 2048)])
+def test_groups_are_whole(sizes: tuple[int, int]) -> None:
+    for name in ("mxfp8", "mxfp4", "int4"):
+        with pytest.raises(GeometryError, match="= 100 is no whole number of groups of 32"):
+            FORMATS[name].layout(*sizes, 1)
 
 
 def test_scales_of_a_fused_w13_are_counted_per_half() -> None:

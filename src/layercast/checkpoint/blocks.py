@@ -7,65 +7,134 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from layercast.checkpoint.formats import Format
-from layercast.checkpoint.index import TensorIndex
+from layercast.checkpoint.cuts import Strides, gather
+from layercast.checkpoint.experts import Layer
+from layercast.checkpoint.formats import to_float32
+from layercast.checkpoint.naming import Operand
+from layercast.checkpoint.placement import Placement
 from layercast.geometry import ExpertLayout
 
 BLOCK_DTYPE = np.dtype([("src", "<u8"), ("stride", "<u8"), ("row_bytes", "<u8"), ("rows", "<u8")])
-"""A block: virtual address of its first row, bytes from row to row, bytes per row, number of rows."""
+"""A block: virtual address of its first row, bytes from row to row, bytes per row, number of rows.
+
+A stride of 0 hands the same row out again: a scale that stands for several rows of a finer grid.
+"""
 
 
 @dataclass(frozen=True)
 class LayerBlocks:
-    """Blocks of one layer for all its experts, ranks and kinds.
+    """Blocks of one layer for all positions, ranks and kinds.
 
-    `blocks` is C-contiguous with `BLOCK_DTYPE`, `index` uint64 of shape [experts * tp * kinds + 1]. The
-    bytes of (expert, rank, kind) are those of blocks[index[i]:index[i + 1]], i = (expert * tp + rank) *
+    A position is a place in the ranks' device layers: with placement "tensor" the expert of this number on
+    every rank; with "expert" the one that `placement.experts_of(rank)` names, and nothing where a rank owns
+    fewer. `experts`: the number of positions.
+
+    `blocks` is C-contiguous with `BLOCK_DTYPE`, `index` uint64 of shape [experts * ranks * kinds + 1]. The
+    bytes of (position, rank, kind) are those of blocks[index[i]:index[i + 1]], i = (position * ranks + rank) *
     kinds + kind, one block after the other, row after row. Kinds are numbered as in `layout.kinds`. The
-    mapped files stay mapped for as long as this object lives, also after the checkpoint is closed.
+    mapped files, and scales that were converted, stay for as long as this object lives, also after the
+    checkpoint is closed.
     """
 
     layer: int
     experts: int
     layout: ExpertLayout
+    placement: Placement
     blocks: NDArray[np.void]
     index: NDArray[np.uint64]
-    _keep: TensorIndex = field(repr=False, compare=False)
+    _keep: object = field(repr=False, compare=False)
 
-    def of(self, expert: int, rank: int, kind: int) -> NDArray[np.void]:
-        """The blocks of one kind of one expert on one rank; IndexError where there is no such thing."""
-        tp, kinds = self.layout.tp, len(self.layout.kinds)
-        for value, size, name in (
-            (expert, self.experts, "expert"),
-            (rank, tp, "rank"),
-            (kind, kinds, "kind"),
-        ):
+    def of(self, position: int, rank: int, kind: int) -> NDArray[np.void]:
+        """The blocks of one kind at one position on one rank; IndexError where there is no such thing."""
+        ranks, kinds = self.placement.ranks, len(self.layout.kinds)
+        for value, size, name in ((position, self.experts, "expert"), (rank, ranks, "rank"), (kind, kinds, "kind")):
             if not 0 <= value < size:
                 raise IndexError(f"{name} {value} is outside 0 to {size - 1}")
-        i = (expert * tp + rank) * kinds + kind
+        i = (position * ranks + rank) * kinds + kind
         return self.blocks[int(self.index[i]) : int(self.index[i + 1])]
 
 
 class BlockTemplate:
-    """The cuts of one expert for all ranks: the same for every expert but for the tensors' addresses."""
+    """The cuts of one expert into its parts: the same for every expert but for the matrices' addresses."""
 
-    def __init__(self, form: Format, layout: ExpertLayout) -> None:
-        per_kind = [kind for rank in range(layout.tp) for kind in form.cuts(layout, rank)]
-        cuts = np.array([cut for kind in per_kind for cut in kind], dtype=np.uint64)
-        self.layout = layout
-        self._source = cuts[:, 0].astype(np.intp)
-        self._offset = cuts[:, 1]
-        self._shape = cuts[:, 2:]
-        self._counts = np.array([len(kind) for kind in per_kind], dtype=np.uint64)
-        # every cut lies inside its tensor and every tensor inside its mapping: the sums below cannot wrap
+    def __init__(self, layer: Layer, layout: ExpertLayout) -> None:
+        strides = [_as_read(operand) for operand in layer.operands]
+        self._parts = []
+        for part in range(layout.tp):
+            kinds = [
+                [(pick.operand, gather(strides[pick.operand], pick.rows, pick.columns)) for pick in picks]
+                for picks in layer.form.picks(layout, part)
+            ]
+            counts = [sum(len(cuts) for _, cuts in kind) for kind in kinds]
+            flat = [item for kind in kinds for item in kind]
+            operands = np.concatenate([np.full(len(cuts), number) for number, cuts in flat])
+            # every cut lies inside its matrix and every matrix inside its file: no sum below can wrap
+            cuts = np.concatenate([cuts for _, cuts in flat]).astype(np.uint64)
+            self._parts.append((np.array(counts, dtype=np.uint64), operands, cuts))
 
-    def fill(self, layer: int, addresses: NDArray[np.uint64], keep: TensorIndex) -> LayerBlocks:
-        """The blocks of a layer from its tensors' `addresses`, uint64 of shape [experts, sources]."""
-        experts = len(addresses)
-        blocks = np.empty((experts, len(self._source)), dtype=BLOCK_DTYPE)
-        blocks["src"] = addresses[:, self._source] + self._offset
-        for column, name in enumerate(("stride", "row_bytes", "rows")):
-            blocks[name] = self._shape[:, column]
-        index = np.zeros(experts * len(self._counts) + 1, dtype=np.uint64)
-        np.cumsum(np.tile(self._counts, experts), out=index[1:])
-        return LayerBlocks(layer, experts, self.layout, blocks.reshape(-1), index, keep)
+    def fill(
+        self, layer: int, addresses: NDArray[np.uint64], layout: ExpertLayout, placement: Placement, keep: object
+    ) -> LayerBlocks:
+        """The blocks of a layer from its matrices' `addresses`, uint64 [experts, operands]."""
+        kinds = len(layout.kinds)
+        counts = np.zeros((placement.positions, placement.ranks, kinds), dtype=np.uint64)
+        for rank in range(placement.ranks):
+            counts[: len(placement.experts_of(rank)), rank] = self._parts[placement.part_of(rank)][0]
+        index = np.zeros(counts.size + 1, dtype=np.uint64)
+        np.cumsum(counts, out=index[1:], dtype=np.uint64)
+        blocks = np.empty(int(index[-1]), dtype=BLOCK_DTYPE)
+        starts = index[:-1:kinds].reshape(placement.positions, placement.ranks)
+        for rank in range(placement.ranks):
+            mine = list(placement.experts_of(rank))
+            _, operands, cuts = self._parts[placement.part_of(rank)]
+            at = (starts[: len(mine), rank, None] + np.arange(len(cuts), dtype=np.uint64)).astype(np.intp)
+            blocks["src"][at] = addresses[mine][:, operands] + cuts[:, 0]
+            for column, name in enumerate(("stride", "row_bytes", "rows"), 1):
+                blocks[name][at] = cuts[:, column]
+        return LayerBlocks(layer, placement.positions, layout, placement, blocks, index, keep)
+
+
+def read_addresses(layer: Layer) -> tuple[NDArray[np.uint64], list[NDArray[np.float32]]]:
+    """Where each expert's matrices are read, uint64 [experts, operands], and the scales made float32 for it."""
+    columns, made = [], []
+    for operand in layer.operands:
+        if not _is_converted(operand):
+            columns.append(operand.addresses)
+            continue
+        scales = np.stack([converted(operand, expert) for expert in range(layer.experts)])
+        made.append(scales)
+        columns.append(scales.ctypes.data + np.arange(layer.experts, dtype=np.uint64) * np.uint64(scales[0].nbytes))
+    return np.stack(columns, axis=1), made
+
+
+def converted(operand: Operand, expert: int) -> NDArray[np.float32]:
+    """One expert's scales as float32 [rows, columns]."""
+    plain = np.ascontiguousarray(operand.matrix(expert))
+    return to_float32(plain.reshape(-1), operand.dtype).reshape(operand.role.rows, operand.role.columns)
+
+
+def reference(layer: Layer, layout: ExpertLayout, expert: int, part: int) -> dict[str, NDArray[np.uint8]]:
+    """One expert's kinds on one rank, uint8 [nbytes] each, copied with numpy's own indexing."""
+    found = {}
+    for kind, picks in zip(layout.kinds, layer.form.picks(layout, part), strict=True):
+        parts = []
+        for pick in picks:
+            operand = layer.operands[pick.operand]
+            if _is_converted(operand):
+                matrix = converted(operand, expert)[:, :, None].view(np.uint8)
+            else:
+                matrix = operand.matrix(expert)
+            parts.append(matrix[pick.rows][:, pick.columns].reshape(-1))
+        found[kind.name] = np.concatenate(parts)
+    return found
+
+
+def _is_converted(operand: Operand) -> bool:
+    return operand.role.convert and operand.dtype != "F32"
+
+
+def _as_read(operand: Operand) -> Strides:
+    if not _is_converted(operand):
+        return operand.strides
+    rows, columns = operand.role.rows, operand.role.columns
+    return Strides(rows, columns, 4, columns * 4, 4)

@@ -67,6 +67,12 @@ class ModelConfig:
             raise self.error(key, f"is {value!r}, expected a whole number of at least {minimum}")
         return value
 
+    def counts(self, key: str) -> int | tuple[int, ...]:
+        """A whole number of at least 1, or a list of whole numbers."""
+        if isinstance(self._text.get(key), list):
+            return self.integers(key)
+        return self.integer(key, minimum=1)
+
     def integers(self, key: str) -> tuple[int, ...]:
         """A list of whole numbers >= 0, empty where the key is absent or null."""
         value = self._text.get(key) or []

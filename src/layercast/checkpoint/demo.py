@@ -7,9 +7,7 @@ bfloat16 and are listed in modules_to_not_convert.
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layercast.checkpoint.config import CONFIG_NAME
-from layercast.checkpoint.index import INDEX_NAME
-from layercast.checkpoint.safetensors_writer import TensorSpec, write_safetensors
-from layercast.errors import CheckpointError, ConfigError
+from layercast.checkpoint.safetensors_writer import TensorSpec
+from layercast.checkpoint.synth.random import constant, generator, normal
+from layercast.checkpoint.writing import Progress, write_checkpoint
+from layercast.errors import ConfigError
 from layercast.geometry import BLOCK
 
 _HEAD = 128  # attention's head_dim
@@ -55,7 +53,7 @@ def write_demo_checkpoint(
     vocab: int = 2048,
     shards: int = 3,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Write the checkpoint into the directory `path`, which must be new or empty, and return it.
 
@@ -65,31 +63,7 @@ def write_demo_checkpoint(
     """
     sizes = _Sizes(layers, experts, hidden, intermediate, vocab)
     _check(sizes, shards)
-    directory = Path(path)
-    directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise CheckpointError(
-            f"{directory} is not empty",
-            reason="not_empty",
-            hint="give a new directory, nothing is overwritten",
-        )
-    tensors = list(_tensors(sizes, seed))
-    total, done = sum(tensor.nbytes for tensor in tensors), 0
-
-    def count(nbytes: int) -> None:
-        nonlocal done
-        done += nbytes
-        if progress is not None:
-            progress(done, total)
-
-    weight_map: dict[str, str] = {}
-    for number, part in enumerate(_split(tensors, shards, total), 1):
-        name = f"model-{number:05}-of-{shards:05}.safetensors"
-        write_safetensors(directory / name, part, metadata={"format": "pt"}, progress=count)
-        weight_map |= {tensor.name: name for tensor in part}
-    _write_json(directory / INDEX_NAME, {"metadata": {"total_size": total}, "weight_map": weight_map})
-    _write_json(directory / CONFIG_NAME, _config(sizes))
-    return directory
+    return write_checkpoint(path, list(_tensors(sizes, seed)), _config(sizes), shards, progress)
 
 
 def _check(sizes: _Sizes, shards: int) -> None:
@@ -103,44 +77,27 @@ def _check(sizes: _Sizes, shards: int) -> None:
         raise ConfigError(f"{shards} shards for {sizes.layers} layers", hint="use as many shards as layers at most")
 
 
-def _split(tensors: list[TensorSpec], shards: int, total: int) -> list[list[TensorSpec]]:
-    """Cut the list into parts of about equal bytes, none of them empty."""
-    parts: list[list[TensorSpec]] = [[]]
-    done = 0
-    for tensor in tensors:
-        if done * shards >= total * len(parts) and len(parts) < shards:
-            parts.append([])
-        parts[-1].append(tensor)
-        done += tensor.nbytes
-    return parts
-
-
 def _tensors(sizes: _Sizes, seed: int) -> Iterator[TensorSpec]:
     hidden, inner = sizes.hidden, sizes.intermediate
     query, key_value = sizes.heads * _HEAD, sizes.key_value_heads * _HEAD
-    yield _bf16("model.embed_tokens.weight", (sizes.vocab, hidden), seed)
+    yield normal("model.embed_tokens.weight", (sizes.vocab, hidden), seed)
     for layer in range(sizes.layers):
         at = f"model.layers.{layer}"
-        yield _ones(f"{at}.input_layernorm.weight", hidden)
-        yield _ones(f"{at}.post_attention_layernorm.weight", hidden)
-        yield _ones(f"{at}.self_attn.q_norm.weight", _HEAD)
-        yield _ones(f"{at}.self_attn.k_norm.weight", _HEAD)
+        yield constant(f"{at}.input_layernorm.weight", (hidden,), "BF16", 1.0)
+        yield constant(f"{at}.post_attention_layernorm.weight", (hidden,), "BF16", 1.0)
+        yield constant(f"{at}.self_attn.q_norm.weight", (_HEAD,), "BF16", 1.0)
+        yield constant(f"{at}.self_attn.k_norm.weight", (_HEAD,), "BF16", 1.0)
         yield from _fp8(f"{at}.self_attn.q_proj", query, hidden, seed)
         yield from _fp8(f"{at}.self_attn.k_proj", key_value, hidden, seed)
         yield from _fp8(f"{at}.self_attn.v_proj", key_value, hidden, seed)
         yield from _fp8(f"{at}.self_attn.o_proj", hidden, query, seed)
-        yield _bf16(f"{at}.mlp.gate.weight", (sizes.experts, hidden), seed)
+        yield normal(f"{at}.mlp.gate.weight", (sizes.experts, hidden), seed)
         for expert in range(sizes.experts):
             yield from _fp8(f"{at}.mlp.experts.{expert}.gate_proj", inner, hidden, seed)
             yield from _fp8(f"{at}.mlp.experts.{expert}.up_proj", inner, hidden, seed)
             yield from _fp8(f"{at}.mlp.experts.{expert}.down_proj", hidden, inner, seed)
-    yield _ones("model.norm.weight", hidden)
-    yield _bf16("lm_head.weight", (sizes.vocab, hidden), seed)
-
-
-def _random(name: str, seed: int) -> np.random.Generator:
-    # each tensor has numbers of its own, whatever the sizes of the others
-    return np.random.default_rng([seed, zlib.crc32(name.encode())])
+    yield constant("model.norm.weight", (hidden,), "BF16", 1.0)
+    yield normal("lm_head.weight", (sizes.vocab, hidden), seed)
 
 
 def _fp8(module: str, rows: int, columns: int, seed: int) -> Iterator[TensorSpec]:
@@ -148,29 +105,17 @@ def _fp8(module: str, rows: int, columns: int, seed: int) -> Iterator[TensorSpec
     grid = (-(-rows // BLOCK[0]), -(-columns // BLOCK[1]))
 
     def codes() -> NDArray[np.uint8]:
-        found = _random(module, seed).integers(0, 256, (rows, columns), dtype=np.uint8)
+        found = generator(module, seed).integers(0, 256, (rows, columns), dtype=np.uint8)
         found -= (found & 0x7F == 0x7F).astype(np.uint8)  # 0x7f and 0xff are NaN; one below is 448
         return found
 
     def scales() -> NDArray[np.float32]:
-        generator, blocks = _random(module + ".scale", seed), grid[0] * grid[1]
-        steps = generator.permutation(blocks) + generator.uniform(0.1, 0.9)
+        rng, blocks = generator(module + ".scale", seed), grid[0] * grid[1]
+        steps = rng.permutation(blocks) + rng.uniform(0.1, 0.9)
         return (_SCALE * (1 + steps / blocks)).astype(np.float32)
 
     yield TensorSpec(f"{module}.weight", "F8_E4M3", (rows, columns), codes)
     yield TensorSpec(f"{module}.weight_scale_inv", "F32", grid, scales)
-
-
-def _bf16(name: str, shape: tuple[int, int], seed: int) -> TensorSpec:
-    def make() -> NDArray[np.uint16]:
-        values = _random(name, seed).normal(0, 0.02, shape).astype(np.float32)
-        return (values.view(np.uint32) >> 16).astype(np.uint16)
-
-    return TensorSpec(name, "BF16", shape, make)
-
-
-def _ones(name: str, size: int) -> TensorSpec:
-    return TensorSpec(name, "BF16", (size,), lambda: np.full(size, 0x3F80, dtype=np.uint16))
 
 
 def _config(sizes: _Sizes) -> dict[str, Any]:
@@ -215,7 +160,3 @@ def _config(sizes: _Sizes) -> dict[str, Any]:
             "modules_to_not_convert": ["lm_head", "model.embed_tokens", "model.norm", *kept],
         },
     }
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
