@@ -374,6 +374,7 @@ def test_a_thousand_transports_leave_nothing(folder: Path) -> None:
         resident = int(np.fromfile("/proc/self/statm", sep=" ", dtype=np.int64)[1])
         for _ in range(1000):
             once()
-        assert (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))) == before
+        # Rank 0's own thread lets go of what was shared, a moment later.
+        eventually(lambda: (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))) == before)
         grown = int(np.fromfile("/proc/self/statm", sep=" ", dtype=np.int64)[1]) - resident
         assert grown * 4096 < 8 << 20
