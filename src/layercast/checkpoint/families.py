@@ -60,6 +60,10 @@ class Family:
         counts = next(iter(given.values()))
         if isinstance(counts, int):
             return lambda layer: counts
+        if not counts:
+            raise config.error(
+                " / ".join(self.expert_keys), "must give a number of experts, or one per layer; seen: []"
+            )
         # a prediction layer behind the last is as the last
         return lambda layer: counts[min(layer, len(counts) - 1)]
 
