@@ -29,6 +29,7 @@ PER_EXPERT_SUFFIXES = {
     "scale_inv": "weight_scale_inv",
     "scale": "weight_scale",
     "bias": "bias",
+    "shape": "weight_shape",  # of a packed weight: config.json says the same
 }
 FUSED_SUFFIXES = {"weight": "", "packed": "_blocks", "scale_inv": "_scale_inv", "scale": "_scales", "bias": "_bias"}
 """What follows the projection's name, by keyword. A fused `_scale` is taken for `_scales`."""

@@ -9,7 +9,9 @@ import typer
 import layercast
 from layercast.cli.bench import bench
 from layercast.cli.demo import demo
+from layercast.cli.inspect import inspect
 from layercast.cli.stream import stream
+from layercast.cli.synth import synth
 from layercast.cli.trace import trace
 from layercast.errors import ConfigError, LaunchError, LayercastError, ResourceError
 
@@ -22,6 +24,8 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(bench)
 app.command()(stream)
+app.command()(inspect)
+app.command()(synth)
 app.command()(trace)
 
 
