@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NATIVE := $(wildcard native/*.* native/*/*.* bindings/*.*) CMakeLists.txt
 CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h)
 
-.PHONY: soak faults faults-quietly demo test lint format typing stubs pytest sanitize sanitize-one clean
+.PHONY: model soak faults faults-quietly demo test lint format typing stubs pytest sanitize sanitize-one clean
 
 $(VENV)/.pip:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -66,6 +66,10 @@ faults: $(FAULTS)/.built
 
 faults-quietly: $(FAULTS)/.built
 	@PYTHONPATH=$(FAULTS):$(SITE):. $(BIN)/python -S -m tests.faults.matrix > build/faults/faults.md || (cat build/faults/faults.md; exit 1)
+
+# The protocol's model through spin, and its mutants; minutes, and some gigabytes.
+model:
+	$(PYTHON) formal/model.py
 
 # Random faults for SOAK_ARGS, five minutes unless it says otherwise: zero wrong bytes, zero hangs.
 soak: $(VENV)/.test
