@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -280,3 +282,24 @@ def test_any_valid_geometry_is_exact_and_others_are_refused(
     else:
         with pytest.raises(GeometryError, match=f"I = {inner} cannot be cut for T = {tp}"):
             strict.layout(tp)
+
+
+@pytest.mark.parametrize("form", KINDS)
+def test_unaligned_data_is_right(tmp_path: Path, form: str) -> None:
+    """Every tensor at an odd address: also scales that are converted, or repeated on a finer grid."""
+    made = model(form, hidden=64, inner=96 if form in ("fp8_block", "bf16") else 128)
+    path = made.save(tmp_path)
+    header: dict[str, object] = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
+    parts, position = [b"x"], 1
+    for name, (dtype, data) in made.tensors.items():
+        end = position + data.nbytes
+        header[name] = {"dtype": dtype, "shape": list(data.shape), "data_offsets": [position, end]}
+        parts.append(np.ascontiguousarray(data).tobytes())
+        position = end
+    text = json.dumps(header).encode()
+    text += b" " * (len(text) % 2)  # even: what follows the one byte is odd
+    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    checkpoint = Checkpoint.open(path, off_grid="finer")
+    assert all(int(a) % 2 for operand in checkpoint.layer(1).operands for a in operand.addresses)
+    for tp in (1, 2, 4):
+        assert_exact(checkpoint, made, tp)
