@@ -47,6 +47,19 @@ def test_case_12_a_fused_tensor(tmp_path: Path, form: str, turned: bool, tp: int
             assert fused.reference(1, 1, rank, tp)[kind].tobytes() == data.tobytes()
 
 
+def test_llama_4_in_fbgemms_fp8(tmp_path: Path) -> None:
+    """All experts in one tensor on its side; the scales of down lie upright, which is the same bytes."""
+    config = {"model_type": "llama4_text", "intermediate_size": 128, "num_local_experts": 2, "n_routed_experts": None}
+    kind = replace(KINDS["fp8_channel"], scale="F32", quantization={"quant_method": "fbgemm_fp8"})
+    made = model(kind, inner=128, fused=True, turned=True, layers=(0,), path="feed_forward.experts", **config)
+    scale = "model.layers.0.feed_forward.experts.down_proj_scale"
+    made.tensors[scale] = ("F32", made.tensors[scale][1].reshape(2, 256, 1))
+    checkpoint = opened(tmp_path, made)
+    assert checkpoint.format == "fp8_channel"
+    for tp in (1, 2, 4):
+        assert_exact(checkpoint, made, tp)
+
+
 @pytest.mark.parametrize("form", ["bf16", "mxfp4"])
 def test_gate_and_up_that_take_turns(tmp_path: Path, form: str) -> None:
     """gpt-oss: bf16 on its side, mxfp4 upright; biases are kinds of their own."""

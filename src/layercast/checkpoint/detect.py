@@ -19,6 +19,7 @@ from layercast.checkpoint.naming import Naming, Place
 from layercast.errors import CheckpointError
 from layercast.geometry import BLOCK
 
+_BY_METHOD = {"mxfp4": formats.MXFP4, "fbgemm_fp8": formats.FP8_CHANNEL}
 _PLAIN = {"BF16": formats.BF16, "F16": formats.FP16}
 _BLOCK_CAP = 1 << 20  # no weight is as wide; larger numbers would not fit machine integers
 _SCALE_WORDS = ("scale_inv", "scale")
@@ -41,8 +42,8 @@ def declared_format(config: ModelConfig) -> Declared:
     maker = {"fp8": _fp8, "mxfp8": _fp8, "compressed-tensors": _compressed_tensors}.get(method)
     if maker is not None:
         found = maker(config, quantization)
-    elif method == "mxfp4":
-        found = formats.MXFP4
+    elif method in _BY_METHOD:
+        found = _BY_METHOD[method]
     else:
         found = f"quant_method {method!r}"
     if isinstance(found, str):
