@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +45,19 @@ def test_case_12_a_fused_tensor(tmp_path: Path, form: str, turned: bool, tp: int
     for rank in range(tp):
         for kind, data in checkpoint.reference(1, 1, rank, tp).items():
             assert fused.reference(1, 1, rank, tp)[kind].tobytes() == data.tobytes()
+
+
+def test_llama_4_in_fbgemms_fp8(tmp_path: Path) -> None:
+    """All experts in one tensor on its side; the scales of down lie upright, which is the same bytes."""
+    config = {"model_type": "llama4_text", "intermediate_size": 128, "num_local_experts": 2, "n_routed_experts": None}
+    kind = replace(KINDS["fp8_channel"], scale="F32", quantization={"quant_method": "fbgemm_fp8"})
+    made = model(kind, inner=128, fused=True, turned=True, layers=(0,), path="feed_forward.experts", **config)
+    scale = "model.layers.0.feed_forward.experts.down_proj_scale"
+    made.tensors[scale] = ("F32", made.tensors[scale][1].reshape(2, 256, 1))
+    checkpoint = opened(tmp_path, made)
+    assert checkpoint.format == "fp8_channel"
+    for tp in (1, 2, 4):
+        assert_exact(checkpoint, made, tp)
 
 
 @pytest.mark.parametrize("form", ["bf16", "mxfp4"])
@@ -280,3 +295,24 @@ def test_any_valid_geometry_is_exact_and_others_are_refused(
     else:
         with pytest.raises(GeometryError, match=f"I = {inner} cannot be cut for T = {tp}"):
             strict.layout(tp)
+
+
+@pytest.mark.parametrize("form", KINDS)
+def test_unaligned_data_is_right(tmp_path: Path, form: str) -> None:
+    """Every tensor at an odd address: also scales that are converted, or repeated on a finer grid."""
+    made = model(form, hidden=64, inner=96 if form in ("fp8_block", "bf16") else 128)
+    path = made.save(tmp_path)
+    header: dict[str, object] = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
+    parts, position = [b"x"], 1
+    for name, (dtype, data) in made.tensors.items():
+        end = position + data.nbytes
+        header[name] = {"dtype": dtype, "shape": list(data.shape), "data_offsets": [position, end]}
+        parts.append(np.ascontiguousarray(data).tobytes())
+        position = end
+    text = json.dumps(header).encode()
+    text += b" " * (len(text) % 2)  # even: what follows the one byte is odd
+    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    checkpoint = Checkpoint.open(path, off_grid="finer")
+    assert all(int(a) % 2 for operand in checkpoint.layer(1).operands for a in operand.addresses)
+    for tp in (1, 2, 4):
+        assert_exact(checkpoint, made, tp)

@@ -226,6 +226,22 @@ def test_experts_per_layer_may_differ(tmp_path: Path) -> None:
     assert "gives no experts" in refused(model, tmp_path / "c", "experts").message
 
 
+def test_claims_cost_nothing(tmp_path: Path) -> None:
+    """Numbers in config.json or in a shape are never counted up to."""
+    huge = 1 << 40
+    error = refused(tiny_model(n_routed_experts=huge), tmp_path / "a", "experts")
+    assert f"missing: 2 to {huge - 1}, beyond: none" in error.message
+    assert "at most 100000" in refused(tiny_model(num_hidden_layers=huge), tmp_path / "b", "config_key").message
+    model = tiny_model(num_nextn_predict_layers=huge)
+    assert Checkpoint.open(model.save(tmp_path / "c")).describe()["prediction_layers"] == []
+    refused(model, tmp_path / "d", "prediction_layers", prediction_layers=True)
+    model = tiny_model(moe=(), first_k_dense_replace=1)
+    for layer in (1, 2):
+        for name in ("gate_up_proj", "down_proj"):
+            model.tensors[f"model.layers.{layer}.mlp.experts.{name}"] = Tensor("F8_E4M3", (huge, 0, 0), b"")
+    assert f"beyond: 2 to {huge - 1}" in refused(model, tmp_path / "e", "experts").message
+
+
 BAD_CONFIG: list[tuple[dict[str, Any], str]] = [
     ({"num_hidden_layers": "3"}, "num_hidden_layers"),
     ({"num_hidden_layers": None}, "num_hidden_layers"),
@@ -237,6 +253,8 @@ BAD_CONFIG: list[tuple[dict[str, Any], str]] = [
     ({"mlp_layer_types": ["sparse"]}, "mlp_layer_types"),
     ({"quantization_config": "fp8"}, "quantization_config"),
     ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}}, "weight_block_size"),
+    ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 1 << 70]}}, "weight_block_size"),
+    ({"n_routed_experts": []}, "n_routed_experts"),
 ]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layercast.checkpoint.cuts import Strides, gather
+from layercast.checkpoint.cuts import Pick, Strides, gather
 from layercast.checkpoint.experts import Layer
 from layercast.checkpoint.formats import to_float32
 from layercast.checkpoint.naming import Operand
@@ -58,12 +59,13 @@ class BlockTemplate:
     """The cuts of one expert into its parts: the same for every expert but for the matrices' addresses."""
 
     def __init__(self, layer: Layer, layout: ExpertLayout) -> None:
-        strides = [_as_read(operand) for operand in layer.operands]
+        reads = [Read.of(layer, layout, operand) for operand in layer.operands]
         self._parts = []
         for part in range(layout.tp):
             kinds = [
-                [(pick.operand, gather(strides[pick.operand], pick.rows, pick.columns)) for pick in picks]
+                [(pick.operand, gather(reads[pick.operand].strides, pick.rows, columns)) for pick in picks]
                 for picks in layer.form.picks(layout, part)
+                for columns in [_columns(reads, picks, layout, part)]
             ]
             counts = [sum(len(cuts) for _, cuts in kind) for kind in kinds]
             flat = [item for kind in kinds for item in kind]
@@ -94,17 +96,69 @@ class BlockTemplate:
         return LayerBlocks(layer, placement.positions, layout, placement, blocks, index, keep)
 
 
-def read_addresses(layer: Layer) -> tuple[NDArray[np.uint64], list[NDArray[np.float32]]]:
-    """Where each expert's matrices are read, uint64 [experts, operands], and the scales made float32 for it."""
+@dataclass(frozen=True)
+class Read:
+    """How an operand is read: from its file, or from a copy that the cut owns.
+
+    `strides`: of the matrix that is read. `convert`: its scales are made float32. `times`: each column of it
+    stands this often, for a finer grid: one copy per layer costs less than a block for each few bytes.
+    """
+
+    strides: Strides
+    convert: bool
+    times: int
+
+    @classmethod
+    def of(cls, layer: Layer, layout: ExpertLayout, operand: Operand) -> Read:
+        """The way to read `operand` for ranks of this layout."""
+        convert, times, columns = _is_converted(operand), 1, operand.role.columns
+        if (operand.role.projection, operand.role.part) == ("down", "scale"):
+            fine = layout.kinds[layout.kind_index("w2_scale")].block
+            block = layer.form.weights.block[1]
+            if fine is not None and 0 < fine[1] < block:
+                times, columns = block // fine[1], layout.intermediate // fine[1]
+        if not convert and times == 1:
+            return cls(operand.strides, False, 1)
+        size = 4 if convert else operand.strides.itemsize
+        return cls(Strides(operand.role.rows, columns, size, columns * size, size), convert, times)
+
+    @property
+    def owned(self) -> bool:
+        """Whether it is a copy."""
+        return self.convert or self.times > 1
+
+
+def _columns(reads: list[Read], picks: tuple[Pick, ...], layout: ExpertLayout, part: int) -> NDArray[np.intp]:
+    """Columns of the matrix that is read: of a finer one the rank's own, one after the other."""
+    read = reads[picks[0].operand]
+    if read.times == 1:
+        return picks[0].columns
+    count = read.strides.columns // layout.tp
+    return np.arange(part * count, (part + 1) * count)
+
+
+def read_addresses(layer: Layer, layout: ExpertLayout) -> tuple[NDArray[np.uint64], list[NDArray[Any]]]:
+    """Where each expert's matrices are read, uint64 [experts, operands], and the copies made for it."""
     columns, made = [], []
     for operand in layer.operands:
-        if not _is_converted(operand):
+        read = Read.of(layer, layout, operand)
+        if not read.owned:
             columns.append(operand.addresses)
             continue
-        scales = np.stack([converted(operand, expert) for expert in range(layer.experts)])
-        made.append(scales)
-        columns.append(scales.ctypes.data + np.arange(layer.experts, dtype=np.uint64) * np.uint64(scales[0].nbytes))
+        copies = np.stack([_plain(operand, expert) for expert in range(layer.experts)])
+        if read.times > 1:
+            copies = np.ascontiguousarray(np.repeat(copies, read.times, axis=2)[:, :, : read.strides.columns])
+        made.append(copies)
+        columns.append(copies.ctypes.data + np.arange(layer.experts, dtype=np.uint64) * np.uint64(copies[0].nbytes))
     return np.stack(columns, axis=1), made
+
+
+def _plain(operand: Operand, expert: int) -> NDArray[Any]:
+    """One expert's scales [rows, columns], as float32 where they are converted."""
+    if _is_converted(operand):
+        return converted(operand, expert)
+    word = {1: np.uint8, 2: np.uint16, 4: np.uint32}[operand.strides.itemsize]
+    return np.ascontiguousarray(operand.matrix(expert)).view(word)[:, :, 0]
 
 
 def converted(operand: Operand, expert: int) -> NDArray[np.float32]:
@@ -131,10 +185,3 @@ def reference(layer: Layer, layout: ExpertLayout, expert: int, part: int) -> dic
 
 def _is_converted(operand: Operand) -> bool:
     return operand.role.convert and operand.dtype != "F32"
-
-
-def _as_read(operand: Operand) -> Strides:
-    if not _is_converted(operand):
-        return operand.strides
-    rows, columns = operand.role.rows, operand.role.columns
-    return Strides(rows, columns, 4, columns * 4, 4)

@@ -150,7 +150,7 @@ class Checkpoint:
         key = (layout, tuple((operand.role, operand.strides, operand.dtype) for operand in found.operands))
         if key not in self._templates:
             self._templates[key] = BlockTemplate(found, layout)
-        addresses, made = read_addresses(found)
+        addresses, made = read_addresses(found, layout)
         return self._templates[key].fill(layer, addresses, layout, where, (index, made))
 
     def reference(

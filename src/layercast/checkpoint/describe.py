@@ -34,7 +34,9 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "num_experts": checkpoint.num_experts,
         "experts": spans((layer, checkpoint.experts(layer)) for layer in checkpoint.layers),
         "layers": {"first": checkpoint.layers[0], "last": checkpoint.layers[-1], "count": len(checkpoint.layers)},
-        "prediction_layers": [layer for layer in checkpoint.config_layers.prediction if layer in survey.experts],
+        "prediction_layers": [
+            layer for layer in sorted(survey.experts) if layer in checkpoint.config_layers.prediction
+        ],
         "naming": survey.naming.example(),
         "name_prefix": survey.prefix,
         "kinds": {kind.name: {"shape": list(kind.shape), "dtype": kind.dtype} for kind in whole.kinds},

@@ -19,7 +19,9 @@ from layercast.checkpoint.naming import Naming, Place
 from layercast.errors import CheckpointError
 from layercast.geometry import BLOCK
 
+_BY_METHOD = {"mxfp4": formats.MXFP4, "fbgemm_fp8": formats.FP8_CHANNEL}
 _PLAIN = {"BF16": formats.BF16, "F16": formats.FP16}
+_BLOCK_CAP = 1 << 20  # no weight is as wide; larger numbers would not fit machine integers
 _SCALE_WORDS = ("scale_inv", "scale")
 
 
@@ -40,8 +42,8 @@ def declared_format(config: ModelConfig) -> Declared:
     maker = {"fp8": _fp8, "mxfp8": _fp8, "compressed-tensors": _compressed_tensors}.get(method)
     if maker is not None:
         found = maker(config, quantization)
-    elif method == "mxfp4":
-        found = formats.MXFP4
+    elif method in _BY_METHOD:
+        found = _BY_METHOD[method]
     else:
         found = f"quant_method {method!r}"
     if isinstance(found, str):
@@ -70,7 +72,11 @@ def _fp8(config: ModelConfig, quantization: Mapping[str, Any]) -> Format | str:
 
 
 def _block(config: ModelConfig, key: str, block: Any) -> tuple[int, int]:
-    if type(block) is not list or len(block) != 2 or any(type(size) is not int or size < 1 for size in block):
+    if (
+        type(block) is not list
+        or len(block) != 2
+        or any(type(size) is not int or not 1 <= size <= _BLOCK_CAP for size in block)
+    ):
         raise config.error(f"quantization_config.{key}", f"is {block!r}, expected two sizes")
     return block[0], block[1]
 
@@ -88,7 +94,7 @@ def _compressed_tensors(config: ModelConfig, quantization: Mapping[str, Any]) ->
         return f"compressed-tensors {kind}{bits} with reordered columns (actorder)"
     layout = str(scheme.get("format") or quantization.get("format"))
     if (bits, kind, strategy) == (4, "int", "group") and "pack" in layout:
-        if type(group) is not int or group < 8 or group % 8:
+        if type(group) is not int or not 8 <= group <= _BLOCK_CAP or group % 8:
             raise config.error("quantization_config group_size", f"is {group!r}, expected a multiple of 8")
         return formats.int4(group)
     if (bits, kind, strategy) == (8, "float", "channel"):

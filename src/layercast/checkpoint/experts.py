@@ -26,13 +26,13 @@ _LEFT_OUT = 200
 class Survey:
     """What the names say: the naming, the prefix of the language model's layers, per layer its experts.
 
-    `experts`: layer -> ids; of fused tensors, the numbers below their first size. `suffixes`: layer ->
+    `experts`: layer -> ids; of fused tensors, all below their first size. `suffixes`: layer ->
     keyword -> what names of the layer end with. `left_out`: names beside the experts' known tensors.
     """
 
     naming: Naming
     prefix: str
-    experts: Mapping[int, set[int]]
+    experts: Mapping[int, set[int] | range]
     suffixes: Mapping[int, Mapping[str, str]]
     left_out: tuple[str, ...]
 
@@ -56,11 +56,11 @@ def choose_layers(survey: Survey, config_layers: MoeLayers, *, prediction_layers
     _check_layers(config_layers, survey.experts)
     if not prediction_layers:
         return config_layers.base
-    present = tuple(layer for layer in config_layers.prediction if layer in survey.experts)
+    present = tuple(layer for layer in sorted(survey.experts) if layer in config_layers.prediction)
     if not present:
         raise CheckpointError(
             f"prediction layers are asked for; by config.json they are "
-            f"{ranges(config_layers.prediction)}, the tensors hold none",
+            f"{_span(config_layers.prediction)}, the tensors hold none",
             reason="prediction_layers",
             hint="open the checkpoint without prediction layers",
         )
@@ -104,7 +104,8 @@ def _parse(index: TensorIndex, naming: Naming) -> dict[str, ExpertName]:
 
 
 def _sort(index: TensorIndex, naming: Naming, prefix: str, parsed: Mapping[str, ExpertName], biases: bool) -> Survey:
-    experts: dict[int, set[int]] = defaultdict(set)
+    single: dict[int, set[int]] = defaultdict(set)
+    fused: dict[int, range] = {}
     suffixes: dict[int, dict[str, str]] = defaultdict(dict)
     left_out: list[str] = []
     for name, parts in parsed.items():
@@ -114,16 +115,20 @@ def _sort(index: TensorIndex, naming: Naming, prefix: str, parsed: Mapping[str, 
             left_out.append(name)
             continue
         if parts.expert >= 0:
-            experts[parts.layer].add(parts.expert)
+            single[parts.layer].add(parts.expert)
         elif (info := index.find(name)) is not None and info.shape:
-            experts[parts.layer].update(range(info.shape[0]))
+            fused[parts.layer] = range(max(info.shape[0], fused.get(parts.layer, range(0)).stop))
         if parts.keyword not in suffixes[parts.layer]:
             suffixes[parts.layer][parts.keyword] = naming.suffix_of(name)
-    return Survey(naming, prefix, dict(experts), dict(suffixes), tuple(left_out))
+    return Survey(naming, prefix, {**single, **fused}, dict(suffixes), tuple(left_out))
+
+
+def _span(layers: range) -> str:
+    return "none" if not layers else str(layers[0]) if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
 
 
 def _check_layers(config_layers: MoeLayers, present: Iterable[int]) -> None:
-    named = sorted(set(present) - set(config_layers.prediction))
+    named = sorted(layer for layer in present if layer not in config_layers.prediction)
     if tuple(named) == config_layers.base:
         return
     only_config = sorted(set(config_layers.base) - set(named))
@@ -137,16 +142,25 @@ def _check_layers(config_layers: MoeLayers, present: Iterable[int]) -> None:
     )
 
 
-def _check_experts(layer: int, present: set[int], num_experts: int) -> None:
-    missing = sorted(set(range(num_experts)) - present)
-    beyond = sorted(present - set(range(num_experts)))
-    if missing or beyond:
-        given = f"gives experts 0 to {num_experts - 1}" if num_experts else "gives no experts"
-        raise CheckpointError(
-            f"layer {layer}: config.json {given}; missing: {ranges(missing)}, beyond: {ranges(beyond)}",
-            reason="experts",
-            hint="config.json and weights are of different models, or the download is incomplete",
-        )
+def _check_experts(layer: int, present: set[int] | range, num_experts: int) -> None:
+    top = present.stop if isinstance(present, range) else max(present) + 1
+    if num_experts == top == len(present):
+        return
+    # never as many numbers as config.json or a shape claims, only as many as there are names
+    missing = [] if isinstance(present, range) else sorted(set(range(min(top, num_experts))) - present)
+    words = [ranges(missing)] if missing else []
+    if num_experts > top:
+        words.append(f"{top} to {num_experts - 1}" if num_experts > top + 1 else str(top))
+    if isinstance(present, range):
+        beyond = f"{num_experts} to {top - 1}" if top > num_experts else "none"
+    else:
+        beyond = ranges(sorted(expert for expert in present if expert >= num_experts))
+    given = f"gives experts 0 to {num_experts - 1}" if num_experts else "gives no experts"
+    raise CheckpointError(
+        f"layer {layer}: config.json {given}; missing: {', '.join(words) or 'none'}, beyond: {beyond}",
+        reason="experts",
+        hint="config.json and weights are of different models, or the download is incomplete",
+    )
 
 
 def locate_layer(

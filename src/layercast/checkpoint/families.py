@@ -17,6 +17,9 @@ from layercast.checkpoint.config import ModelConfig
 from layercast.checkpoint.naming import Fused, Naming, PerExpert
 from layercast.errors import CheckpointError
 
+LAYERS_CAP = 100_000
+"""Layers beyond which config.json is not believed: lists of them are made."""
+
 
 class MoeLayers(NamedTuple):
     """MoE layers of the base model by config.json, and the prediction layers that follow its last one."""
@@ -43,6 +46,8 @@ class Family:
     def moe_layers(self, config: ModelConfig) -> MoeLayers:
         """MoE layers by config.json; CheckpointError (reason "config_key") where it does not say."""
         total = config.integer("num_hidden_layers", minimum=1)
+        if total > LAYERS_CAP:
+            raise config.error("num_hidden_layers", f"is {total}, at most {LAYERS_CAP} are read")
         keys = ("num_nextn_predict_layers", "num_mtp_layers", "num_mtp_modules")
         extra = max(config.integer(key, default=0) for key in keys)
         return MoeLayers(self.layers_of(config, total), range(total, total + extra))

@@ -277,7 +277,9 @@ def _shapes(rows: tuple[int, ...], role: Role, dtype: str) -> list[tuple[int, ..
 def _fused_shapes(experts: int, stored: int, role: Role, dtype: str, turned: bool) -> list[tuple[int, ...]]:
     shapes = _shapes((experts, stored), role, dtype)
     if turned:
-        return [(experts, shapes[0][2], stored)]
+        # one column: on its side or not, the bytes are the same
+        upright = [(experts, stored, 1)] if shapes[0][2] == 1 else []
+        return [(experts, shapes[0][2], stored), *upright]
     if role.keyword == "packed" and role.columns % 16 == 0:
         shapes.append((experts, stored, role.columns // 16, 16))  # groups of 32 weights in 16 bytes
     return shapes

@@ -1,0 +1,56 @@
+"""The table of docs/reference/formats.md: published shapes, formats and T, each with what `expert_layout` says.
+
+`python -m tests.formats.format_table` prints it.
+"""
+
+from __future__ import annotations
+
+from layercast.checkpoint.formats import FORMATS
+from layercast.errors import GeometryError
+
+RANKS = (1, 2, 4, 8)
+
+# model: family, H, I, and formats in which it is published or commonly made
+MODELS: dict[str, tuple[str, int, int, tuple[str, ...]]] = {
+    "DeepSeek-V3, V3.2": ("deepseek", 7168, 2048, ("fp8_block", "bf16", "int4")),
+    "GLM-4.5, 4.7": ("glm", 5120, 1536, ("bf16", "fp8_channel", "int4")),
+    "GLM-4.5-Air": ("glm", 4096, 1408, ("bf16", "fp8_channel", "fp8_block")),
+    "GLM-5": ("glm", 6144, 2048, ("bf16", "fp8_block")),
+    "Qwen3-235B": ("qwen3_moe", 4096, 1536, ("bf16", "fp8_block", "int4")),
+    "Qwen3-30B": ("qwen3_moe", 2048, 768, ("bf16", "fp8_block", "fp8_channel", "int4")),
+    "Qwen3-Next-80B": ("qwen3_next", 2048, 512, ("bf16", "fp8_block", "fp8_channel")),
+    "Kimi-K2": ("kimi", 7168, 2048, ("fp8_block", "int4", "mxfp4")),
+    "MiniMax-M2": ("minimax_m2", 3072, 1536, ("fp8_block", "bf16", "mxfp8", "int4")),
+    "Mixtral 8x7B": ("mixtral", 4096, 14336, ("bf16", "fp16", "fp8_channel", "int4")),
+    "gpt-oss": ("gpt_oss", 2880, 2880, ("mxfp4", "bf16")),
+    "Llama-4": ("llama4", 5120, 8192, ("bf16", "fp8_channel", "int4")),
+}
+
+
+def cell(form: str, hidden: int, inner: int, tp: int) -> str:
+    """`exact`, or `refused` and the grid on which the finer cut is exact."""
+    try:
+        FORMATS[form].layout(hidden, inner, tp)
+    except GeometryError:
+        finer = FORMATS[form].layout(hidden, inner, tp, "finer")
+        [block] = [kind.block for kind in finer.kinds if kind.name == "w2_scale"]
+        assert block is not None
+        return f"refused (Ir {inner // tp}; finer: {block[1]})"
+    return "exact"
+
+
+def table() -> str:
+    """Markdown."""
+    lines = [
+        "| model | family | H | I | format | " + " | ".join(f"T {tp}" for tp in RANKS) + " |",
+        "|---|---|---|---|---|" + "---|" * len(RANKS),
+    ]
+    for name, (family, hidden, inner, forms) in MODELS.items():
+        for form in forms:
+            cells = " | ".join(cell(form, hidden, inner, tp) for tp in RANKS)
+            lines.append(f"| {name} | {family} | {hidden} | {inner} | {form} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(), end="")
