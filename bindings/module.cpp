@@ -83,6 +83,15 @@ void run(Transport& transport, std::uint64_t epoch, std::int64_t layer, std::uin
   }
 }
 
+// Memory as others know it, by DLPack (https://dmlc.github.io/dlpack): `code` and `bits` say what an element
+// is.
+nb::object dlpack_view(std::uintptr_t address, const Sizes& shape, std::uint8_t code, std::uint8_t bits,
+                       int device_type, int device_id, nb::object owner) {
+  const nb::dlpack::dtype type{code, bits, 1};
+  return nb::cast(nb::ndarray<>(pointer(address), shape.size(), shape.data(), std::move(owner), nullptr, type,
+                                device_type, device_id));
+}
+
 void bind_devices(nb::module_& m) {
   nb::class_<Device>(m, "Device", "Where a rank's experts go: destination memory and copies to it.")
       .def("describe", &Device::describe)
@@ -97,6 +106,8 @@ void bind_devices(nb::module_& m) {
       .def(
           "unpin", [](Device& device, std::uintptr_t address) { device.unpin(pointer(address)); },
           "address"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("dlpack_view", &dlpack_view, "address"_a, "shape"_a, "code"_a, "bits"_a, "device_type"_a,
+        "device_id"_a, "owner"_a, "A DLPack capsule over this memory, which keeps `owner` alive.");
   m.def("host_device", &make_host_device, "Destination in memory of the rank's own.");
   m.def(
       "link_device",
@@ -195,7 +206,8 @@ void bind_transport(nb::module_& m) {
              const Addresses& destinations, std::shared_ptr<Device> device,
              std::optional<std::uint64_t> timeout_ms, std::optional<std::uint64_t> join_timeout_ms,
              std::optional<std::uint64_t> writer_timeout_ms, std::size_t writer_threads,
-             const std::vector<int>& cpus, std::size_t verify_every, std::size_t trace_events) {
+             const std::vector<int>& cpus, std::size_t verify_every, std::size_t trace_events,
+             std::size_t device_layers) {
             TransportOptions o;
             o.control = pointer(control);
             o.control_bytes = control_bytes;
@@ -216,20 +228,28 @@ void bind_transport(nb::module_& m) {
             o.cpus = cpus;
             o.verify_every = verify_every;
             o.trace_events = trace_events;
+            o.device_layers = device_layers;
             o.interrupted = signal_pending;
             new (self) Transport(std::move(o));
           },
           nb::kw_only(), "control"_a, "control_bytes"_a, "rank"_a, "tp_size"_a, "kind_bytes"_a, "experts"_a,
           "local_slots"_a, "all_slots"_a, "slot_bytes"_a, "piece_bytes"_a, "destinations"_a, "device"_a,
           "timeout_ms"_a.none(), "join_timeout_ms"_a.none(), "writer_timeout_ms"_a.none(),
-          "writer_threads"_a = 1, "cpus"_a = std::vector<int>{}, "verify_every"_a = 0, "trace_events"_a = 0)
+          "writer_threads"_a = 1, "cpus"_a = std::vector<int>{}, "verify_every"_a = 0, "trace_events"_a = 0,
+          "device_layers"_a = 1)
       .def(
           "join",
           [](Transport& t, std::uint64_t epoch, std::int64_t layer, std::size_t experts,
              std::optional<Sizes> ids, const std::vector<std::pair<std::size_t, Addresses>>& residents,
-             std::optional<std::size_t> owned) {
-            Job job{
-                epoch, layer, experts, ids.has_value(), ids.value_or(Sizes{}), {}, owned.value_or(SIZE_MAX)};
+             std::optional<std::size_t> owned, std::size_t device_layer) {
+            Job job{epoch,
+                    layer,
+                    experts,
+                    ids.has_value(),
+                    ids.value_or(Sizes{}),
+                    {},
+                    owned.value_or(SIZE_MAX),
+                    device_layer};
             for (const auto& [expert, addresses] : residents) {
               const auto there = pointers(addresses);
               job.residents.push_back({expert, {there.begin(), there.end()}});
@@ -239,6 +259,7 @@ void bind_transport(nb::module_& m) {
           },
           "epoch"_a, "layer_id"_a, "expert_count"_a, "ids"_a = nb::none(),
           "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owned"_a = nb::none(),
+          "device_layer"_a = 0,
           "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).")
       .def("cancel", &Transport::cancel, "epoch"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
@@ -269,6 +290,8 @@ void bind_transport(nb::module_& m) {
           },
           "epoch"_a)
       .def("close", &Transport::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("overdue", &Transport::overdue, "epoch"_a, "waited_ms"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Fails the group where a rank has not come to `epoch`; without effect where all are there.")
       .def("statistics", [](const Transport& t) { return to_dict(t.statistics()); })
       .def(
           "report_death",

@@ -348,11 +348,8 @@ void Consumer::check_direct(std::size_t first_copy, std::size_t copies) {
     const std::uint64_t seen = checksum(device_.read(copy.to, copy.bytes, scratch_), copy.bytes);
     if (seen == expected) continue;
     std::size_t kind = 0;
-    while (copy.to < options_.destinations[kind] ||
-           copy.to >= options_.destinations[kind] + options_.experts * options_.kind_bytes[kind]) {
-      ++kind;
-    }
-    const auto offset = static_cast<std::size_t>(copy.to - options_.destinations[kind]);
+    while (copy.to < destination(kind, 0, 0) || copy.to >= destination(kind, options_.experts, 0)) ++kind;
+    const auto offset = static_cast<std::size_t>(copy.to - destination(kind, 0, 0));
     mismatch(in_flight_.front().piece, offset / options_.kind_bytes[kind], expected, seen);
   }
 }

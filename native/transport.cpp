@@ -44,14 +44,15 @@ Transport::Transport(TransportOptions options)
     : options_(std::move(options)), owner_(getpid()), member_(options_), trace_(options_.trace_events) {
   check_options(options_, member_.control);
   if (member_.control.poisoned()) member_.check();
-  const std::size_t kinds = options_.kind_bytes.size();
-  if (options_.destinations.empty()) {
-    for (std::size_t k = 0; k < kinds; ++k) {
-      options_.destinations.push_back(options_.device->allocate(options_.kind_bytes[k] * options_.experts));
-    }
-  } else {
-    for (std::size_t k = 0; k < kinds; ++k) {
-      options_.device->adopt(options_.destinations[k], options_.kind_bytes[k] * options_.experts);
+  const bool allocates = options_.destinations.empty();
+  for (std::size_t layer = 0; layer < options_.device_layers; ++layer) {
+    for (std::size_t k = 0; k < options_.kind_bytes.size(); ++k) {
+      const std::size_t bytes = options_.kind_bytes[k] * options_.experts;
+      if (allocates) {
+        options_.destinations.push_back(options_.device->allocate(bytes));
+      } else {
+        options_.device->adopt(options_.destinations[layer * options_.kind_bytes.size() + k], bytes);
+      }
     }
   }
   attach();
@@ -406,6 +407,19 @@ std::vector<std::uint64_t> Transport::pids() const {
 
 void Transport::report_death(std::size_t rank, std::uint64_t pid, const char* how) const {
   if (getpid() == owner_ && liveness_) liveness_->report_death(rank, pid, how);
+}
+
+void Transport::overdue(std::uint64_t epoch, std::uint64_t waited_ms) const {
+  check_owner();
+  const ControlBlock& control = member_.control;
+  if (closed_) refuse(Code::kState, "this transport is closed; open a new one");
+  member_.check();
+  for (std::size_t r = 0; r < options_.tp_size; ++r) {
+    if (load_acquire(control.cell(control.layout().join_epoch, r)) >= epoch) continue;
+    member_.timed_out({r, "rank " + text(options_.rank) + " waited " + text(waited_ms) + " ms for epoch " +
+                              text(epoch) + "; " + member_.who(r) + " has not joined it, it " +
+                              member_.doing(r)});
+  }
 }
 
 void Transport::fail(Error error) {

@@ -51,6 +51,9 @@ class Transport {
   void close() noexcept;
 
   void report_death(std::size_t rank, std::uint64_t pid, const char* how) const;
+  // Who waits for a layer, but not inside join, has waited this long: fails the group, naming the rank that
+  // has not joined; returns where all have, as the layer's own limit runs then.
+  void overdue(std::uint64_t epoch, std::uint64_t waited_ms) const;
   // Tells every rank of a failure on this one that the core did not see.
   void fail(Error error);
   // Of the layer in progress or the last one.

@@ -40,6 +40,9 @@ class Device:
 
     def unpin(self, address: int) -> None: ...
 
+def dlpack_view(address: int, shape: Sequence[int], code: int, bits: int, device_type: int, device_id: int, owner: object) -> object:
+    """A DLPack capsule over this memory, which keeps `owner` alive."""
+
 def host_device() -> Device:
     """Destination in memory of the rank's own."""
 
@@ -73,9 +76,9 @@ def fill_arena(writer: Writer, layer: int, rank: int, ranks: int, first: int, co
 def count_wrong_pattern(seed: int, layer: int, rank: int, experts: int, kind_bytes: Sequence[int], destinations: Sequence[int]) -> tuple[int, int]: ...
 
 class Transport:
-    def __init__(self, *, control: int, control_bytes: int, rank: int, tp_size: int, kind_bytes: Sequence[int], experts: int, local_slots: Sequence[int], all_slots: Sequence[int], slot_bytes: int, piece_bytes: int, destinations: Sequence[int], device: Device, timeout_ms: int | None, join_timeout_ms: int | None, writer_timeout_ms: int | None, writer_threads: int = 1, cpus: Sequence[int] = [], verify_every: int = 0, trace_events: int = 0) -> None: ...
+    def __init__(self, *, control: int, control_bytes: int, rank: int, tp_size: int, kind_bytes: Sequence[int], experts: int, local_slots: Sequence[int], all_slots: Sequence[int], slot_bytes: int, piece_bytes: int, destinations: Sequence[int], device: Device, timeout_ms: int | None, join_timeout_ms: int | None, writer_timeout_ms: int | None, writer_threads: int = 1, cpus: Sequence[int] = [], verify_every: int = 0, trace_events: int = 0, device_layers: int = 1) -> None: ...
 
-    def join(self, epoch: int, layer_id: int, expert_count: int, ids: Sequence[int] | None = None, residents: Sequence[tuple[int, Sequence[int]]] = [], owned: int | None = None) -> None:
+    def join(self, epoch: int, layer_id: int, expert_count: int, ids: Sequence[int] | None = None, residents: Sequence[tuple[int, Sequence[int]]] = [], owned: int | None = None, device_layer: int = 0) -> None:
         """
         Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).
         """
@@ -91,6 +94,11 @@ class Transport:
     def wait(self, epoch: int) -> dict: ...
 
     def close(self) -> None: ...
+
+    def overdue(self, epoch: int, waited_ms: int) -> None:
+        """
+        Fails the group where a rank has not come to `epoch`; without effect where all are there.
+        """
 
     def statistics(self) -> dict: ...
 

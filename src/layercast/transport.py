@@ -36,8 +36,9 @@ class Transport:
     """Receives the experts of a layer on this rank; on rank 0 also sends them to all.
 
     `layout`: the expert's kinds and bytes per rank (or just the bytes per kind). `num_experts`: the most a layer may
-    have. `device`: see `open_device`. `destinations`: one address per kind of num_experts x bytes each; None: the
-    device allocates. `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the devices; None:
+    have. `device`: see `open_device`. `device_layers`: how many layers it can hold; each load names one.
+    `destinations`: one address per device layer and kind of num_experts x bytes each; None: the device allocates.
+    `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the devices; None:
     what suits the caches (see `layercast.machine`). `arena`: this rank's `Arena`, for layers that skip the slots.
     Limits in seconds, None for no limit: `timeout` without progress of a layer, `join_timeout` for a live peer that
     has not come, `writer_timeout` inside one call of the writer.
@@ -59,6 +60,7 @@ class Transport:
         device: str | _native.Device = "host",
         slots: int | None = None,
         piece_bytes: int | None = None,
+        device_layers: int = 1,
         destinations: Sequence[int] | None = None,
         arena: Arena | None = None,
         timeout: Seconds = 60.0,
@@ -71,7 +73,7 @@ class Transport:
     ) -> None:
         self.layout = layout if isinstance(layout, ExpertLayout) else None
         self.rank, self.tp_size = group.rank, group.tp
-        self.num_experts = num_experts
+        self.num_experts, self.device_layers = num_experts, device_layers
         self.device = open_device(device)
         self.slots = machine.default_slots(self.device.prompt) if slots is None else slots
         _expect("slots", self.slots, 1, _native.MAX_SLOTS)
@@ -88,6 +90,7 @@ class Transport:
             "cpus": list(self.cpus or ()),
             "verify_every": _VERIFY_EVERY[verify],
             "trace_events": timeline_events,
+            "device_layers": device_layers,
         }
         if verify is not None and not self.device.moves:
             raise ConfigError(f"verify={verify!r}: device {self.device.describe()} moves no bytes to check")
@@ -110,10 +113,13 @@ class Transport:
         if not self.kind_bytes or min(self.kind_bytes) < 1:
             raise ConfigError(f"layout: expected the bytes of at least one kind, each > 0, got {self.kind_bytes}")
         _expect("num_experts", self.num_experts, 1)
+        _expect("device_layers", self.device_layers, 1)
         _expect("piece_bytes", self.piece_bytes, 1)
         _expect("writer_threads", self.writer_threads, 1, 64)
-        if destinations is not None and len(destinations) != len(self.kind_bytes):
-            raise ConfigError(f"destinations: expected one per kind ({len(self.kind_bytes)}), got {len(destinations)}")
+        wanted = self.device_layers * len(self.kind_bytes)
+        if destinations is not None and len(destinations) != wanted:
+            each = "one per kind" if self.device_layers == 1 else "one per device layer and kind"
+            raise ConfigError(f"destinations: expected {each} ({wanted}), got {len(destinations)}")
         if self.verify not in _VERIFY_EVERY:
             raise ConfigError(f"verify: expected None, 'sample' or 'full', got {self.verify!r}")
         if self.cpus is None:
@@ -155,19 +161,22 @@ class Transport:
 
     @property
     def destinations(self) -> list[int]:
-        """Addresses of the device layer, one per kind; they stay the same over the transport's life."""
+        """Addresses, one per device layer and kind; they stay the same over the transport's life."""
         return self._open().destinations
 
-    def join(self, epoch: int, layer: int, experts: Experts, *, resident: Residents | None = None) -> None:
+    def join(
+        self, epoch: int, layer: int, experts: Experts, *, resident: Residents | None = None, device_layer: int = 0
+    ) -> None:
         """Enter a layer. Every rank calls it with the same arguments; epochs start at 1 and grow.
 
         `experts`: how many (0 to experts - 1), or which ids; each lands in its own place of the device layer.
         `resident`: experts that are on the device already; those with addresses are copied from there, none of them
-        travels, whether `experts` names them or not. Raises ProtocolError on all ranks where they mean other experts.
+        travels, whether `experts` names them or not. `device_layer`: where this rank puts the layer.
+        Raises ProtocolError on all ranks where they mean other experts.
         """
         count, ids, there = _selection(experts, resident)
         with self._figures():
-            self._open().join(epoch, layer, count, ids, there)
+            self._open().join(epoch, layer, count, ids, there, device_layer=device_layer)
         self._joined = epoch
 
     def run(
@@ -203,9 +212,10 @@ class Transport:
         writer: Writer | ExpertWriter | None = None,
         *,
         resident: Residents | None = None,
+        device_layer: int = 0,
     ) -> LayerStatistics:
         """Join, run (on rank 0, which alone needs the writer) and wait."""
-        self.join(epoch, layer, experts, resident=resident)
+        self.join(epoch, layer, experts, resident=resident, device_layer=device_layer)
         if self.rank == 0:
             self.run(epoch, layer, experts, writer, resident=resident)
         return self.wait(epoch)
@@ -233,6 +243,11 @@ class Transport:
         call has raised; what the device layer holds then is undefined.
         """
         return self._open().cancel(epoch)
+
+    def overdue(self, epoch: int, waited: float) -> None:
+        """For who waits for `epoch` without being in a call, since `waited` seconds: LayerTimeout on every rank where
+        one has not joined it, naming that one; nothing where all have, as the layer's own limit runs then."""
+        self._open().overdue(epoch, max(0, round(waited * 1000)))
 
     def recover(self, timeout: Seconds = None) -> None:
         """After a failure: meet the others again in a new generation; epochs begin anew at 1.
@@ -281,14 +296,16 @@ class Transport:
             "arena_layers": len(self._arena.layers) if self._arena is not None else 0,
         }
 
-    def host_views(self) -> list[npt.NDArray[np.uint8]]:
-        """The device layer of a device whose memory is the host's: per kind uint8 [num_experts, bytes], no copy.
+    def host_views(self, device_layer: int = 0) -> list[npt.NDArray[np.uint8]]:
+        """A device layer of a device whose memory is the host's: per kind uint8 [num_experts, bytes], no copy.
 
         Valid while the transport is open.
         """
+        kinds = len(self.kind_bytes)
+        addresses = self.destinations[device_layer * kinds : (device_layer + 1) * kinds]
         return [
             _as_array(address, self.num_experts, nbytes)
-            for address, nbytes in zip(self.destinations, self.kind_bytes, strict=True)
+            for address, nbytes in zip(addresses, self.kind_bytes, strict=True)
         ]
 
     def close(self) -> None:
