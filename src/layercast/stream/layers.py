@@ -86,7 +86,7 @@ class LayerStream:
         self._finalizer = weakref.finalize(self, Loader.close, self._loader)
         self._lock = threading.Lock()
         self._begin()
-        self._figures = {"uses": 0, "waits": 0, "loads": 0, "prefetched": 0, "bytes": 0}
+        self._figures = {"uses": 0, "waits": 0, "loads": 0, "prefetched": 0}
         self._waited_s = 0.0
 
     def _begin(self) -> None:
