@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "clock.h"
+#include "fault.h"
 
 namespace layercast {
 
@@ -290,24 +291,70 @@ void ControlBlock::open_layer(std::uint64_t epoch) const {
   if (has_extension_) store_release(layer_cell().verdict, verdict_of(epoch, Verdict::kOpen));
 }
 
-bool ControlBlock::close_layer(std::uint64_t epoch) const {
-  if (!has_extension_) return true;
+std::optional<Verdict> ControlBlock::verdict(std::uint64_t epoch) const {
+  if (!has_extension_) return std::nullopt;
+  const std::uint64_t seen = load_acquire(layer_cell().verdict);  // "verdict"
+  if (seen == 0 || seen >> 8 != (epoch & ~0ull >> 8)) return std::nullopt;
+  return static_cast<Verdict>(seen & 3);
+}
+
+// From open to anything else, once. The rank is part of the word: a rank that was held up between its look
+// and a store of its own would otherwise name itself in a later layer.
+bool ControlBlock::decide(std::uint64_t epoch, Verdict verdict, std::size_t by) const {
   std::uint64_t seen = verdict_of(epoch, Verdict::kOpen);
+  LAYERCAST_PAUSE_POINT();
   return std::atomic_ref<std::uint64_t>(layer_cell().verdict)
-      .compare_exchange_strong(seen, verdict_of(epoch, Verdict::kDone));
+      .compare_exchange_strong(seen, verdict_of(epoch, verdict, by));
+}
+
+bool ControlBlock::close_layer(std::uint64_t epoch) const {
+  return !has_extension_ || decide(epoch, Verdict::kDone, 0);
 }
 
 bool ControlBlock::cancel_layer(std::uint64_t epoch, std::size_t by) const {
-  if (!has_extension_) return false;
-  std::uint64_t seen = verdict_of(epoch, Verdict::kOpen);
-  if (load_acquire(layer_cell().verdict) != seen) return false;
-  store_relaxed(layer_cell().cancelled_by, by);  // two who cancel at once: either may be named
-  if (!std::atomic_ref<std::uint64_t>(layer_cell().verdict)
-           .compare_exchange_strong(seen, verdict_of(epoch, Verdict::kCancelled))) {
-    return false;
-  }
+  if (!has_extension_ || !decide(epoch, Verdict::kCancelled, by)) return false;
   ring_all();
   return true;
+}
+
+void ControlBlock::fail_layer(std::uint64_t epoch) const {
+  if (has_extension_) decide(epoch, Verdict::kFailed, 0);
+}
+
+bool ControlBlock::wish(std::size_t rank, std::uint64_t epoch) const {
+  // Rank 0 may still be looking for the epoch that it has just published: only what lies before is over.
+  const std::uint64_t active = load_acquire(cell(layout_.active_epoch));
+  std::uint64_t* place = nullptr;
+  for (std::uint64_t& one : wishes(rank).epochs) {
+    const std::uint64_t held = load_relaxed(one);
+    if (held == epoch) return true;
+    if (held == 0 || held < active) place = &one;
+  }
+  if (place == nullptr) return false;
+  store_release(*place, epoch);
+  return true;
+}
+
+bool ControlBlock::wished(std::uint64_t epoch) const { return next_wish(epoch - 1, epoch + 1) == epoch; }
+
+std::uint64_t ControlBlock::next_wish(std::uint64_t after, std::uint64_t before) const {
+  std::uint64_t first = 0;
+  for (std::size_t r = 0; has_extension_ && r < tp_size_; ++r) {
+    for (const std::uint64_t& one : wishes(r).epochs) {
+      const std::uint64_t held = load_acquire(one);
+      if (held > after && held < before && (first == 0 || held < first)) first = held;
+    }
+  }
+  return first;
+}
+
+std::size_t ControlBlock::wished_by(std::uint64_t epoch) const {
+  for (std::size_t r = 0; r < tp_size_; ++r) {
+    for (const std::uint64_t& one : wishes(r).epochs) {
+      if (load_acquire(one) == epoch) return r;
+    }
+  }
+  return 0;
 }
 
 std::uint64_t ControlBlock::progress() const {

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "consumer.h"
@@ -71,7 +72,12 @@ class Transport {
   void lead(const Job& job);
   void follow(const Job& job);
   void compare_jobs(const Job& job);
-  void give_up();
+  void publish(const Job& job, bool given_up);
+  [[noreturn]] void refuse_other(std::uint64_t epoch, std::uint64_t seen);
+  void give_up(const Error& cancellation);
+  [[noreturn]] void interrupted();
+  void settle_given_up();
+  std::uint64_t left_behind() const;
   void returned(std::uint64_t epoch);
   void wait_all_returned();
   void join_wait(const std::function<bool()>& ready, const std::function<Member::Stall()>& missing,
@@ -96,7 +102,7 @@ class Transport {
   std::atomic<std::uint64_t> joined_{0}, returned_{0};  // close() looks from other threads
   std::uint64_t ran_ = 0;
   Job job_;
-  bool given_up_ = false;  // the last joined layer was cancelled
+  std::optional<Error> cancellation_;  // of the last joined layer, where it was given up
   Statistics last_;
 };
 
