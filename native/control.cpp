@@ -76,10 +76,8 @@ namespace {
 
 // /proc/PID/stat from behind the command's name on, which may hold blanks and parentheses; empty: no such
 // process.
-std::string process_stat(std::uint64_t pid) {
-  char path[48];
-  std::snprintf(path, sizeof path, "/proc/%llu/stat", static_cast<unsigned long long>(pid));
-  std::FILE* file = std::fopen(path, "re");
+std::string process_stat(const std::string& pid) {
+  std::FILE* file = std::fopen(("/proc/" + pid + "/stat").c_str(), "re");
   if (file == nullptr) return {};
   char text[1024];
   const std::size_t n = std::fread(text, 1, sizeof text - 1, file);
@@ -89,25 +87,33 @@ std::string process_stat(std::uint64_t pid) {
   return at == nullptr ? std::string() : std::string(at);
 }
 
-}  // namespace
-
-bool process_stopped(std::uint64_t pid) {
-  const std::string stat = process_stat(pid);
-  return stat.size() > 2 && (stat[2] == 'T' || stat[2] == 't');
-}
-
-std::uint64_t process_start_time(std::uint64_t pid) {
-  const std::string stat = process_stat(pid);
+// Field 22.
+std::uint64_t start_time(const std::string& stat) {
   const char* at = stat.empty() ? nullptr : stat.c_str();
   for (int field = 2; field < 22 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
   return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
 }
 
+}  // namespace
+
+bool process_stopped(std::uint64_t pid) {
+  const std::string stat = process_stat(std::to_string(pid));
+  return stat.size() > 2 && (stat[2] == 'T' || stat[2] == 't');
+}
+
+std::uint64_t process_start_time(std::uint64_t pid) { return start_time(process_stat(std::to_string(pid))); }
+
 Identity self_identity() {
   struct stat info{};
   const bool known = stat("/proc/self/ns/pid", &info) == 0;
-  const auto pid = static_cast<std::uint64_t>(getpid());
-  return {pid, process_start_time(pid), known ? static_cast<std::uint64_t>(info.st_ino) : 0};
+  // /proc may be another pid namespace's: only "self" is sure to be this process.
+  return {static_cast<std::uint64_t>(getpid()), start_time(process_stat("self")),
+          known ? static_cast<std::uint64_t>(info.st_ino) : 0};
+}
+
+bool is_there(const Identity& who) {
+  return who.pid_namespace != self_identity().pid_namespace || who.pid_namespace == 0 ||
+         process_start_time(who.pid) == who.start_time;
 }
 
 void ControlBlock::initialize(void* base, std::size_t bytes, std::uint64_t tp_size, std::uint64_t version,
@@ -141,7 +147,7 @@ void ControlBlock::initialize(void* base, std::size_t bytes, std::uint64_t tp_si
       const std::uint64_t pid = load_acquire(peer.pid);
       const bool open = pid != 0 && std::atomic_ref<const std::uint32_t>(peer.state).load() ==
                                         static_cast<std::uint32_t>(PeerState::kAttached);
-      if (open && process_start_time(pid) == peer.start_time) {
+      if (open && is_there({pid, peer.start_time, peer.pid_namespace})) {
         refuse(Code::kState, "control region: rank " + std::to_string(r) + " (pid " + std::to_string(pid) +
                                  ") still has it open; close every transport before initialising it again");
       }

@@ -23,6 +23,9 @@ struct Identity {
 Identity self_identity();
 // Field 22 of /proc/PID/stat; 0 when there is no such process.
 std::uint64_t process_start_time(std::uint64_t pid);
+// Whether the process may still be there: no word of the kernel's says that it is not. A pid of another pid
+// namespace says nothing here.
+bool is_there(const Identity& who);
 // Whether the process is stopped: SIGSTOP, a terminal, a debugger.
 bool process_stopped(std::uint64_t pid);
 

@@ -326,16 +326,18 @@ Statistics Transport::wait(std::uint64_t epoch) {
   return last_;
 }
 
-std::vector<std::uint64_t> Transport::pids() const {
-  std::vector<std::uint64_t> out;
+std::vector<std::array<std::uint64_t, 3>> Transport::seats() const {
+  std::vector<std::array<std::uint64_t, 3>> out;
   for (std::size_t r = 0; r < options_.tp_size; ++r) {
-    if (!member_.control.is_foreign(r)) out.push_back(load_acquire(member_.control.peer(r).pid));
+    const PeerCell& peer = member_.control.peer(r);
+    if (!member_.control.is_foreign(r)) out.push_back({r, load_acquire(peer.pid), peer.start_time});
   }
   return out;
 }
 
-void Transport::report_death(std::size_t rank, std::uint64_t pid, const char* how) const {
-  if (getpid() == owner_ && liveness_) liveness_->report_death(rank, pid, how);
+void Transport::report_death(std::size_t rank, std::uint64_t pid, std::uint64_t started,
+                             const char* how) const {
+  if (getpid() == owner_ && liveness_) liveness_->report_death(rank, pid, started, how);
 }
 
 void Transport::fail(Error error) {

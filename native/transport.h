@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -51,7 +52,7 @@ class Transport {
   // Never throws; a second call waits for the first. During a layer it poisons the group.
   void close() noexcept;
 
-  void report_death(std::size_t rank, std::uint64_t pid, const char* how) const;
+  void report_death(std::size_t rank, std::uint64_t pid, std::uint64_t started, const char* how) const;
   // Tells every rank of a failure on this one that the core did not see.
   void fail(Error error);
   // Of the layer in progress or the last one.
@@ -59,7 +60,8 @@ class Transport {
   const TransportOptions& options() const { return options_; }
   bool closed() const { return closed_; }
   bool failed() const { return member_.control.poisoned() || member_.superseded(); }
-  std::vector<std::uint64_t> pids() const;  // of the ranks that are or were here
+  // (rank, pid, start time) of the processes that are or were here.
+  std::vector<std::array<std::uint64_t, 3>> seats() const;
   std::uint64_t last_epoch() const;
 
  private:

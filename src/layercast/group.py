@@ -8,19 +8,30 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from layercast import rendezvous as rv
 from layercast.config import Environment
 from layercast.errors import ConfigError, ForkError, PeerClosed, PeerDied
-from layercast.hub import Hub, Losses, Refusal
+from layercast.hub import Hub, Losses, Lost, Refusal
 from layercast.link import Link, LocalLink, RemoteLink
 from layercast.memory import SharedMemory
 
 __all__ = ["Group", "Refusal"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A callback that wants the process's number only."""
+
+    callback: Callable[[int, int], None]
+
+    def __call__(self, rank: int, who: rv.Identity) -> None:
+        self.callback(rank, who.pid)
 
 
 def _close(links: list[Link], owner: int) -> None:
@@ -93,7 +104,7 @@ class Group:
         self._refuse_after_fork()
         link = self._link
         if isinstance(link, RemoteLink):
-            return link.over is not None or rv.is_dead(link.pid)
+            return link.over is not None or rv.is_dead(link.kernel_pid)
         return bool(self._losses.known)
 
     def rejoin(self, timeout: float | None = None) -> None:
@@ -115,7 +126,7 @@ class Group:
         self._losses.replaced(0)
 
     def _join(self, directory: rv.Directory, timeout: float | None) -> RemoteLink:
-        me = {"rank": self.rank, "tp": self.tp, "pid": self._owner}
+        me = {"rank": self.rank, "tp": self.tp, **vars(rv.Identity.own())}
         hello = {"op": "hello", "protocol": rv.PROTOCOL, **me}
         absent = f"rank 0 to start (nobody serves {directory.path / self.name}.sock)"
         patience = rv.Patience(timeout, self._who, absent, 0)
@@ -127,7 +138,7 @@ class Group:
                 try:
                     reply, _ = link.call(hello, patience, ask=False)
                     self.replaces = reply["replaces"]
-                    link.seated = True
+                    link.seat(reply)
                     directory.close()
                     return link
                 except (PeerDied, PeerClosed):
@@ -245,12 +256,25 @@ class Group:
 
         Rank 0 sees all ranks, the others see rank 0. The calls come from the group's own thread.
         """
-        self._refuse_after_fork()
-        self._losses.listen(callback)
+        self.on_loss(_Plain(callback))
 
     def off_peer_lost(self, callback: Callable[[int, int], None]) -> None:
         """Call it no more; nothing happens if it never was registered."""
+        self._losses.forget(_Plain(callback))
+
+    def on_loss(self, callback: Lost) -> None:
+        """As `on_peer_lost`, for who must tell processes of one number apart: the process comes whole."""
+        self._refuse_after_fork()
+        self._losses.listen(callback)
+
+    def off_loss(self, callback: Lost) -> None:
+        """Call it no more."""
         self._losses.forget(callback)
+
+    @property
+    def rank_0(self) -> rv.Identity:
+        """The process that is rank 0."""
+        return self._link.server if isinstance(self._link, RemoteLink) else rv.Identity.own()
 
     def close(self) -> None:
         """Say goodbye and let go of sockets and thread. Idempotent, from any thread, never raises.

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from layercast import rendezvous as rv
 from layercast.errors import (
@@ -37,38 +37,42 @@ class Refusal:
     message: str
 
 
+#: rank, and the process that sat there.
+Lost: TypeAlias = "Callable[[int, rv.Identity], None]"
+
+
 class Losses:
     """Peers that ended without a goodbye, and who wants to hear of them: each callback once per loss."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lost: dict[int, int] = {}
-        self._callbacks: list[Callable[[int, int], None]] = []
+        self._lost: dict[int, rv.Identity] = {}
+        self._callbacks: list[Lost] = []
 
-    def listen(self, callback: Callable[[int, int], None]) -> None:
+    def listen(self, callback: Lost) -> None:
         with self._lock:
             self._callbacks.append(callback)
             earlier = list(self._lost.items())
-        for rank, pid in earlier:
-            callback(rank, pid)
+        for rank, who in earlier:
+            callback(rank, who)
 
-    def forget(self, callback: Callable[[int, int], None]) -> None:
+    def forget(self, callback: Lost) -> None:
         with self._lock:
             self._callbacks = [other for other in self._callbacks if other is not callback and other != callback]
 
-    def report(self, rank: int, pid: int) -> None:
+    def report(self, rank: int, who: rv.Identity) -> None:
         with self._lock:
-            self._lost[rank] = pid
+            self._lost[rank] = who
             callbacks = list(self._callbacks)
         for callback in callbacks:
             try:
-                callback(rank, pid)
+                callback(rank, who)
             except Exception:
-                log.exception("on_peer_lost callback for rank %d (pid %d)", rank, pid)
+                log.exception("on_peer_lost callback for rank %d (pid %d)", rank, who.pid)
 
     @property
-    def known(self) -> dict[int, int]:
-        """Process ids by rank of those that ended and were not replaced."""
+    def known(self) -> dict[int, rv.Identity]:
+        """By rank, those that ended and were not replaced."""
         with self._lock:
             return dict(self._lost)
 
@@ -156,7 +160,8 @@ class Hub:
             self._fail(self._round, self._left[rank])
         if not goodbye:
             log.warning("rank %d (pid %d) of group %r died", rank, peer.pid, self.name)
-            self._losses.report(rank, peer.pid)
+            assert peer.identity is not None
+            self._losses.report(rank, peer.identity)
 
     def ended(self) -> None:
         self.drop_shares()
@@ -171,10 +176,12 @@ class Hub:
 
     def _hello(self, peer: Peer, number: int, message: dict[str, Any]) -> None:
         protocol = rv.field(message, "protocol", int)
-        rank, tp, pid = -1, self.tp, rv.field(message, "pid", int)
+        rank, tp = -1, self.tp
         if protocol == rv.PROTOCOL:
             rank, tp = rv.field(message, "rank", int), rv.field(message, "tp", int)
-        peer.pid = peer.pid or pid  # the kernel's word first; it has none across pid namespaces
+        if protocol == rv.PROTOCOL:
+            peer.identity = rv.Identity.said(message).seen_as(peer.pid)
+        peer.pid = peer.identity.pid if peer.identity is not None else peer.pid
         mine = f"rank 0 (pid {os.getpid()}) of group {self.name!r}"
         if protocol != rv.PROTOCOL:
             text = f"pid {peer.pid} speaks protocol {protocol}, {mine} speaks {rv.PROTOCOL}"
@@ -192,7 +199,8 @@ class Hub:
         else:
             left = self._left.get(rank)
             self._seat(peer, rank)
-            peer.send({"id": number, "replaces": left["pid"] if left is not None else 0})
+            me = vars(rv.Identity.own())
+            peer.send({"id": number, "replaces": left["pid"] if left is not None else 0, **me})
 
     def _seat(self, peer: Peer, rank: int) -> None:
         peer.rank = rank

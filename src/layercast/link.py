@@ -141,6 +141,7 @@ class LocalLink(Link):
     def __init__(self, hub: Hub, directory: rv.Directory, timeout: float | None) -> None:
         super().__init__()
         self.rank, self.pid = 0, os.getpid()
+        self.identity: rv.Identity | None = rv.Identity.own()
         self._hub = hub
         hub.seats[0] = self
         hub.on_end = lambda: self.finish(rv.failure(StateError, f"group {hub.name!r} is closed"))
@@ -170,14 +171,15 @@ class RemoteLink(Link):
 
     def __init__(self, sock: socket.socket, group: str, tp: int, losses: Losses) -> None:
         super().__init__()
-        self.pid, _ = rv.peer_credentials(sock)
+        self.kernel_pid, _ = rv.peer_credentials(sock)  # 0 where it lies in a pid namespace beside ours
+        self.server = rv.Identity(self.kernel_pid, 0, 0)  # until it has said who it is
         self.seated = False  # rank 0 has accepted us: from here on its end is a loss
         self._sock = sock
         self._group = group
         self._losses = losses
         self._decoder = rv.Decoder(rv.MESSAGE_CAP * (tp + 1))
         self._fds: deque[int] = deque()
-        self._pidfd = rv.open_pidfd(self.pid)
+        self._pidfd = rv.open_pidfd(self.kernel_pid)
         self._waker = rv.Waker()
         self._sending = threading.RLock()
         self._verdict: dict[str, Any] | None = None  # why this side ends the connection
@@ -204,9 +206,11 @@ class RemoteLink(Link):
         self._waker.set()
 
     def _run(self) -> None:
-        end = rv.failure(PeerDied, f"rank 0 (pid {self.pid}) of group {self._group!r} died", 0, self.pid)
+        end: dict[str, Any] = {}
         try:
-            end = self._listen(end)
+            end = self._listen() or rv.failure(
+                PeerDied, f"rank 0 (pid {self.pid}) of group {self._group!r} died", 0, self.pid
+            )
         except rv.Fault as fault:
             end = rv.failure(PeerDied, f"rank 0 (pid {self.pid}) sent {fault}", 0, self.pid)
         finally:
@@ -214,10 +218,20 @@ class RemoteLink(Link):
             self._release()
         if end["error"] == "PeerDied" and self.seated:
             log.warning("%s", end["text"])
-            self._losses.report(0, self.pid)
+            self._losses.report(0, self.server)
 
-    def _listen(self, died: dict[str, Any]) -> dict[str, Any]:
-        """Deliver answers until one side ends; returns the failure that every later call gets."""
+    @property
+    def pid(self) -> int:
+        """Rank 0's, as it calls itself."""
+        return self.server.pid
+
+    def seat(self, reply: Mapping[str, Any]) -> None:
+        """Rank 0 has accepted us, and said who it is."""
+        self.server = rv.Identity.said(reply).seen_as(self.kernel_pid)
+        self.seated = True
+
+    def _listen(self) -> dict[str, Any] | None:
+        """Deliver answers until one side ends; returns the failure that every later call gets, None: it died."""
         poll = select.poll()
         sock = self._sock.fileno()
         for fd in (sock, self._waker.fd, self._pidfd):
@@ -228,10 +242,10 @@ class RemoteLink(Link):
             if self._verdict is not None:
                 return self._verdict
             if sock not in ready:
-                return died  # only its process's end is left: all that it had said has been read
+                return None  # only its process's end is left: all that it had said has been read
             data = self._receive()
             if not data:
-                return died
+                return None
             for message in self._decoder.feed(data):
                 if message.get("op") == "goodbye":
                     text = f"rank 0 (pid {self.pid}) of group {self._group!r} closed"

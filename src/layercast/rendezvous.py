@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import fcntl
 import json
 import logging
@@ -24,9 +25,11 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from layercast import _native
 from layercast.errors import (
     AgreementError,
     ConfigError,
@@ -55,6 +58,27 @@ _TRAVELLING: Mapping[str, type[LayercastError]] = {
     cls.__name__: cls
     for cls in (AgreementError, ConfigError, JoinTimeout, PeerClosed, PeerDied, ResourceError, StateError)
 }
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process, as it knows itself: in containers every rank may be pid 1."""
+
+    pid: int
+    started: int  # clock ticks since boot
+    space: int  # its pid namespace; 0: unknown
+
+    @classmethod
+    def own(cls) -> Identity:
+        return cls(*_native.identity())
+
+    @classmethod
+    def said(cls, message: Mapping[str, Any]) -> Identity:
+        return cls(*(field(message, key, int) for key in ("pid", "started", "space")))
+
+    def seen_as(self, pid: int) -> Identity:
+        """`pid` is the kernel's word; where it means the same here as there it counts."""
+        return dataclasses.replace(self, pid=pid) if pid > 0 and self.space == Identity.own().space else self
 
 
 class Fault(Exception):

@@ -26,6 +26,7 @@ class Peer(Protocol):
 
     rank: int
     pid: int
+    identity: rv.Identity | None  # once it has said who it is
 
     def send(self, message: Mapping[str, Any], fd: int = -1) -> None: ...
 
@@ -48,6 +49,7 @@ class Connection:
     def __init__(self, sock: socket.socket, server: Server) -> None:
         self.rank = -1
         self.pid, self.uid = rv.peer_credentials(sock)
+        self.identity: rv.Identity | None = None
         self.sock = sock
         self.pidfd = rv.open_pidfd(self.pid)
         self.goodbye = False

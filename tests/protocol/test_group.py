@@ -189,6 +189,9 @@ def test_ranks_at_different_meetings_all_hear_of_it(folder: Path) -> None:
         assert first.refusals == []
 
 
+HELLO = {"op": "hello", "id": 1, "protocol": 1, "tp": 2, "pid": 1, "started": 1, "space": 1}
+
+
 @pytest.mark.parametrize("how", ["dies", "closes"])
 @pytest.mark.parametrize("victim", [0, 2])
 def test_the_end_of_a_rank_ends_every_meeting(folder: Path, victim: int, how: str) -> None:
@@ -256,7 +259,7 @@ def message(body: bytes, length: int | None = None) -> bytes:
         message(b"[" * 60000),
         message(json.dumps({"op": "gather", "id": 1, "label": "x", "value": 1}).encode()),  # before hello
         message(json.dumps({"op": "hello", "id": "one"}).encode()),
-        message(json.dumps({"op": "hello", "id": 1, "protocol": 1, "rank": True, "tp": 2, "pid": 1}).encode()),
+        message(json.dumps({**HELLO, "rank": True}).encode()),
         message(json.dumps({"id": 1}).encode()),
         message(json.dumps({"op": "register", "id": 1, "tag": "t", "fd": 0}).encode()),
     ],
