@@ -19,6 +19,7 @@ from layercast.errors import (
     PeerDied,
     ResourceError,
     StateError,
+    Superseded,
 )
 from layercast.server import Peer
 
@@ -163,6 +164,10 @@ class Hub:
             assert peer.identity is not None
             self._losses.report(rank, peer.identity)
 
+    def last_words(self) -> dict[str, Any]:
+        """Rank 0 often closes because of another's end: then that is what the others must hear."""
+        return next(iter(self._left.values()), {})
+
     def ended(self) -> None:
         self.drop_shares()
         self.on_end()
@@ -192,11 +197,15 @@ class Hub:
         elif not 0 <= rank < self.tp:
             text = f"there is no rank {rank} in group {self.name!r} with tp={self.tp}"
             self._refuse(peer, number, rank, ConfigError, text)
-        elif rank in self.seats and self.seats[rank].alive():
+        elif rank in self.seats and self.seats[rank].alive() and not (rank > 0 and message.get("take_over")):
             holder = self.seats[rank].pid
             text = f"rank {rank} of group {self.name!r} is taken by pid {holder}; this is pid {peer.pid}"
             self._refuse(peer, number, rank, ConfigError, text, holder)
         else:
+            if rank in self.seats:
+                text = f"the place of rank {rank} of group {self.name!r} was taken over by pid {peer.pid}"
+                log.warning("%s from pid %d", text, self.seats[rank].pid)
+                self.seats[rank].evict({"op": "evicted", **rv.failure(Superseded, text, rank, peer.pid)})
             left = self._left.get(rank)
             self._seat(peer, rank)
             me = vars(rv.Identity.own())

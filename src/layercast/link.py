@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from layercast import rendezvous as rv
@@ -23,6 +23,7 @@ from layercast.server import Server
 log = logging.getLogger("layercast")
 
 _SEND_LIMIT_S = 5.0
+_LOOK_MS = 500  # between looks whether the group has another rank 0
 
 
 class _Pending:
@@ -138,14 +139,15 @@ def _join(thread: threading.Thread) -> None:
 class LocalLink(Link):
     """Rank 0's own link, and the peer that the hub sees in it."""
 
-    def __init__(self, hub: Hub, directory: rv.Directory, timeout: float | None) -> None:
+    def __init__(self, hub: Hub, directory: rv.Directory, timeout: float | None, take_over: bool = False) -> None:
         super().__init__()
         self.rank, self.pid = 0, os.getpid()
         self.identity: rv.Identity | None = rv.Identity.own()
         self._hub = hub
         hub.seats[0] = self
         hub.on_end = lambda: self.finish(rv.failure(StateError, f"group {hub.name!r} is closed"))
-        self._server = Server(directory, hub.name, hub.tp, hub, timeout)
+        self._server = Server(directory, hub.name, hub.tp, hub, timeout, take_over)
+        self._directory = directory
 
     def _transmit(self, data: bytes) -> None:
         message = json.loads(data[4:])
@@ -156,6 +158,14 @@ class LocalLink(Link):
 
     def alive(self) -> bool:
         return True
+
+    def evict(self, message: Mapping[str, Any]) -> None:
+        raise AssertionError("rank 0 is taken over by its name, not by a message")
+
+    @property
+    def displaced(self) -> bool:
+        """Whether another process has become rank 0 of the group."""
+        return self.over is None and self._directory.displaced(self._hub.name)
 
     def close(self) -> None:
         self._server.stop()
@@ -169,7 +179,9 @@ class LocalLink(Link):
 class RemoteLink(Link):
     """Another rank's link: a socket to rank 0, and a thread that sleeps on it."""
 
-    def __init__(self, sock: socket.socket, group: str, tp: int, losses: Losses) -> None:
+    def __init__(
+        self, sock: socket.socket, group: str, tp: int, losses: Losses, displaced: Callable[[], bool] = lambda: False
+    ) -> None:
         super().__init__()
         self.kernel_pid, _ = rv.peer_credentials(sock)  # 0 where it lies in a pid namespace beside ours
         self.server = rv.Identity(self.kernel_pid, 0, 0)  # until it has said who it is
@@ -177,6 +189,7 @@ class RemoteLink(Link):
         self._sock = sock
         self._group = group
         self._losses = losses
+        self._displaced = displaced  # whether another process has become rank 0
         self._decoder = rv.Decoder(rv.MESSAGE_CAP * (tp + 1))
         self._fds: deque[int] = deque()
         self._pidfd = rv.open_pidfd(self.kernel_pid)
@@ -216,7 +229,7 @@ class RemoteLink(Link):
         finally:
             self.finish(end)
             self._release()
-        if end["error"] == "PeerDied" and self.seated:
+        if end["error"] == "PeerDied" and end["rank"] == 0 and self.seated:
             log.warning("%s", end["text"])
             self._losses.report(0, self.server)
 
@@ -238,7 +251,12 @@ class RemoteLink(Link):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         while True:
-            ready = [fd for fd, _ in poll.poll()]
+            ready = [fd for fd, _ in poll.poll(_LOOK_MS)]
+            if not ready:  # a rank 0 that lives and says nothing may have a successor
+                if not self._displaced():
+                    continue
+                text = f"rank 0 (pid {self.pid}) of group {self._group!r} has been replaced by another process"
+                return rv.failure(PeerDied, text, 0, self.pid)
             if self._verdict is not None:
                 return self._verdict
             if sock not in ready:
@@ -247,9 +265,14 @@ class RemoteLink(Link):
             if not data:
                 return None
             for message in self._decoder.feed(data):
+                if message.get("op") == "goodbye" and "error" in message:
+                    cause = {key: message[key] for key in ("error", "text", "rank", "pid")}
+                    return {**cause, "text": f"{cause['text']}; then rank 0 (pid {self.pid}) closed"}
                 if message.get("op") == "goodbye":
                     text = f"rank 0 (pid {self.pid}) of group {self._group!r} closed"
                     return rv.failure(PeerClosed, text, 0, self.pid)
+                if message.get("op") == "evicted":
+                    return {key: message[key] for key in ("error", "text", "rank", "pid")}
                 self._answer(message)
 
     def _receive(self) -> bytes:

@@ -39,6 +39,7 @@ from layercast.errors import (
     PeerDied,
     ResourceError,
     StateError,
+    Superseded,
 )
 
 log = logging.getLogger("layercast")
@@ -56,7 +57,7 @@ _CREDENTIALS = struct.Struct("3i")
 _Kind = TypeVar("_Kind")
 _TRAVELLING: Mapping[str, type[LayercastError]] = {
     cls.__name__: cls
-    for cls in (AgreementError, ConfigError, JoinTimeout, PeerClosed, PeerDied, ResourceError, StateError)
+    for cls in (AgreementError, ConfigError, JoinTimeout, PeerClosed, PeerDied, ResourceError, StateError, Superseded)
 }
 
 
@@ -266,12 +267,20 @@ class Directory:
         finally:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
 
-    def listen(self, name: str, timeout: float | None) -> socket.socket:
-        """Become rank 0 of group `name`. ConfigError if a live process is that already; it is named."""
+    def listen(self, name: str, timeout: float | None, take_over: bool = False) -> socket.socket:
+        """Become rank 0 of group `name`. ConfigError if a live process is that already; it is named.
+
+        `take_over`: its place is ours all the same, and whoever is connected to it notices.
+        """
         patience = Patience(timeout, f"rank 0 of group {name!r}", f"the lock of {self.path}")
         with self._locked(patience):
-            if (pid := self._holder(name)) is not None:
-                raise ConfigError(f"group {name!r} has a rank 0 already: pid {pid}", rank=0, pid=pid)
+            if (pid := self._holder(name)) is not None and not take_over:
+                raise ConfigError(
+                    f"group {name!r} has a rank 0 already: pid {pid}",
+                    hint="if it hangs: end it, or start with take_over=True",
+                    rank=0,
+                    pid=pid,
+                )
             self._sweep()
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
@@ -331,6 +340,19 @@ class Directory:
             sock.close()
             return None
         return sock
+
+    def stamp(self, name: str) -> tuple[int, int]:
+        """What tells one rank 0's socket from its successor's; zeros where there is none."""
+        try:
+            found = os.stat(f"{name}.sock", dir_fd=self.fd)
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_dev, found.st_ino
+
+    def displaced(self, name: str) -> bool:
+        """Whether the name that `listen` made is another's by now."""
+        now = self.stamp(name)
+        return self._bound is not None and now != (0, 0) and now != (self._bound.st_dev, self._bound.st_ino)
 
     def remove(self, name: str) -> None:
         """Remove the name that `listen` made, unless a successor has it already."""

@@ -32,6 +32,8 @@ class Peer(Protocol):
 
     def alive(self) -> bool: ...
 
+    def evict(self, message: Mapping[str, Any]) -> None: ...
+
 
 class Handler(Protocol):
     """What the messages mean. Called by the server's thread only. A Fault costs the sender its connection."""
@@ -41,6 +43,8 @@ class Handler(Protocol):
     def gone(self, peer: Peer, goodbye: bool) -> None: ...
 
     def ended(self) -> None: ...
+
+    def last_words(self) -> Mapping[str, Any]: ...
 
 
 class Connection:
@@ -88,6 +92,11 @@ class Connection:
     def alive(self) -> bool:
         return self._server.check(self)
 
+    def evict(self, message: Mapping[str, Any]) -> None:
+        """The last word, for a peer that may never read it."""
+        self.send(message)
+        self._server.drop(self)
+
     def close(self) -> None:
         self.discard()
         self.sock.close()
@@ -99,13 +108,21 @@ class Connection:
 class Server:
     """Rank 0's thread: accepts, reads and writes, asleep in poll() in between. No peer can hold it up."""
 
-    def __init__(self, directory: rv.Directory, name: str, tp: int, handler: Handler, timeout: float | None) -> None:
+    def __init__(
+        self,
+        directory: rv.Directory,
+        name: str,
+        tp: int,
+        handler: Handler,
+        timeout: float | None,
+        take_over: bool = False,
+    ) -> None:
         self._directory = directory
         self._name = name
         self._capacity = tp + rv.BACKLOG
         self._outbox_cap = 16 * tp
         self._handler = handler
-        self._listener = directory.listen(name, timeout)
+        self._listener = directory.listen(name, timeout, take_over)
         self._waker = rv.Waker()
         self._work: deque[Callable[[], None]] = deque()
         self._stopping = False
@@ -256,7 +273,7 @@ class Server:
     def _farewell(self) -> None:
         deadline = time.monotonic() + rv.FAREWELL_S
         for connection in list(self.connections):
-            connection.send({"op": "goodbye"})
+            connection.send({"op": "goodbye", **self._handler.last_words()})
         while waiting := [c for c in self.connections if c.outbox]:
             poll = select.poll()
             for connection in waiting:

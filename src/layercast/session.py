@@ -76,6 +76,7 @@ class Session:
         self._group, self._tag, self._device = group, tag, device
         self.rank_0 = group.rank_0
         self.settings = settings
+        self.ended = False
         kept = previous is not None and previous.rank_0 == self.rank_0
         self._slots: SharedMemory | None = previous.give_slots() if previous is not None and kept else None
         self._pinned = self._slots.address if self._slots is not None else 0
@@ -174,7 +175,8 @@ class Session:
         self.let_go()
 
     def end(self) -> None:
-        """End the native core alone: what it used may live on in the next generation."""
+        """End the native core alone: what it used may live on in the next generation. Idempotent."""
+        self.ended = True
         self.native.close()
         self._forget_losses()
 
