@@ -146,6 +146,11 @@ class Transport:
         return self._open().failed
 
     @property
+    def generation(self) -> int:
+        """Grows with every `recover`; equal on the ranks that have met in it."""
+        return self._sessions[0].generation
+
+    @property
     def last_epoch(self) -> int:
         """The newest epoch that rank 0 has published; 0 before the first."""
         return self._open().last_epoch
