@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 import weakref
 from collections import Counter
@@ -22,16 +21,17 @@ from layercast.memory import SharedMemory
 
 __all__ = ["Group", "Refusal"]
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
 
 def _displaced(path: Path, name: str, stamp: tuple[int, int]) -> bool:
     """Whether the group's socket is another one than `stamp` says; one that is gone says nothing."""
     try:
-        found = (path / f"{name}.sock").stat()
-    except OSError:
+        directory = rv.Directory(path)
+    except ConfigError:
         return False
-    return (found.st_dev, found.st_ino) != stamp
+    try:
+        return directory.stamp(name) not in ((0, 0), stamp)
+    finally:
+        directory.close()
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ class Group:
         runtime_dir: str | os.PathLike[str] | None = None,
         take_over: bool = False,
     ) -> None:
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"group name {name!r}: 1 to 64 letters, digits, '.', '_' or '-' are allowed")
+        rv.checked_name(name)
         if tp < 1 or not 0 <= rank < tp:
             raise ConfigError(f"rank {rank} of tp={tp}: a rank from 0 to tp - 1 is needed")
         self.name, self.rank, self.tp = name, rank, tp
@@ -150,7 +149,7 @@ class Group:
     def _join(self, directory: rv.Directory, timeout: float | None, take_over: bool = False) -> RemoteLink:
         me = {"rank": self.rank, "tp": self.tp, **vars(rv.Identity.own())}
         hello = {"op": "hello", "protocol": rv.PROTOCOL, "take_over": take_over, **me}
-        absent = f"rank 0 to start (nobody serves {directory.path / self.name}.sock)"
+        absent = f"rank 0 to start (nobody serves group {self.name!r} in {directory.path})"
         patience = rv.Patience(timeout, self._who, absent, 0)
         pause = 0.001
         while True:

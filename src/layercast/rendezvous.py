@@ -1,7 +1,7 @@
 """How the ranks of a group find each other and talk: a Unix socket in a private directory.
 
     runtime directory (0700, ours)            rank 0                       rank 1, 2, ...
-      NAME.sock  <--- bind, listen, rename -- Server: one thread,  <----- connect; hello, calls
+  NAME.layercast <--- bind, listen, rename -- Server: one thread,  <----- connect; hello, calls
                                               asleep in poll() ------> replies, goodbye
 
 A message is a 4-byte big-endian length and as many bytes of a JSON object; a descriptor may travel beside it.
@@ -18,6 +18,7 @@ import json
 import logging
 import math
 import os
+import re
 import select
 import socket
 import stat
@@ -48,6 +49,8 @@ PROTOCOL = 1
 MESSAGE_CAP = 64 << 10  # bytes of one message from a rank; replies of rank 0 may hold one from every rank
 REPORT_EVERY_S = 30.0
 FAREWELL_S = 1.0  # how long a closing rank 0 tries to get rid of its last messages
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SUFFIX, _DRAFT = ".layercast", ".layercast-draft"
 BACKLOG = 64  # connections that have not said who they are
 
 _SYS_PIDFD_OPEN = 434  # the same on every architecture; not every build of Python offers os.pidfd_open
@@ -80,6 +83,15 @@ class Identity:
     def seen_as(self, pid: int) -> Identity:
         """`pid` is the kernel's word; where it means the same here as there it counts."""
         return dataclasses.replace(self, pid=pid) if pid > 0 and self.space == Identity.own().space else self
+
+
+def checked_name(name: str) -> str:
+    """The group's name. ConfigError where it is none."""
+    if isinstance(name, str) and NAME.fullmatch(name):
+        return name
+    shown = f"{name!r:.100}"
+    length = f" of {len(name)} characters" if isinstance(name, str) and len(name) > 64 else ""
+    raise ConfigError(f"group name {shown}{length}: 1 to 64 letters, digits, '.', '_' or '-' are allowed")
 
 
 class Fault(Exception):
@@ -251,7 +263,7 @@ class Directory:
 
     def _at(self, name: str) -> str:
         """The address of a socket here: short, however long the directory's own path is."""
-        return f"/proc/self/fd/{self.fd}/{name}.sock"
+        return f"/proc/self/fd/{self.fd}/{name}{_SUFFIX}"
 
     @contextlib.contextmanager
     def _locked(self, patience: Patience) -> Iterator[None]:
@@ -285,7 +297,7 @@ class Directory:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 # Listening before it gets its name: whoever finds the name finds somebody who answers.
-                draft = Path(self._at(name)).with_suffix(".new")
+                draft = Path(self._at(name)).with_suffix(_DRAFT)
                 draft.unlink(missing_ok=True)
                 sock.bind(str(draft))
                 sock.listen(BACKLOG)
@@ -297,11 +309,17 @@ class Directory:
         return sock
 
     def _sweep(self) -> None:
-        """Remove what killed processes have left: sockets that nobody answers, drafts that nobody finished."""
+        """Remove what killed processes have left: sockets that nobody answers, drafts that nobody finished.
+
+        The directory may be anybody's who named it: what is no socket of a group's name is not ours.
+        """
         for entry in os.listdir(self.fd):  # noqa: PTH208 - a descriptor has no path
-            name, dot, kind = entry.rpartition(".")
-            if dot and (kind == "new" or (kind == "sock" and self._holder(name) is None)):
-                with contextlib.suppress(FileNotFoundError):
+            name, kind = os.path.splitext(entry)  # noqa: PTH122
+            if kind not in (_SUFFIX, _DRAFT) or not NAME.fullmatch(name):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                ours = stat.S_ISSOCK(os.stat(entry, dir_fd=self.fd, follow_symlinks=False).st_mode)
+                if ours and (kind == _DRAFT or self._holder(name) is None):
                     os.unlink(entry, dir_fd=self.fd)
 
     def discard(self, name: str) -> None:
@@ -344,10 +362,14 @@ class Directory:
     def stamp(self, name: str) -> tuple[int, int]:
         """What tells one rank 0's socket from its successor's; zeros where there is none."""
         try:
-            found = os.stat(f"{name}.sock", dir_fd=self.fd)
+            found = os.stat(f"{name}{_SUFFIX}", dir_fd=self.fd)
         except FileNotFoundError:
             return 0, 0
         return found.st_dev, found.st_ino
+
+    def holds(self, name: str) -> bool:
+        """Whether a rank 0's socket of that name lies here, whoever left it."""
+        return self.stamp(name) != (0, 0)
 
     def displaced(self, name: str) -> bool:
         """Whether the name that `listen` made is another's by now."""

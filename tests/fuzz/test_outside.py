@@ -116,7 +116,7 @@ def test_any_messages(served: tuple[Group, Path], messages: list[dict[str, objec
     hello = {"op": "hello", "id": 1, "protocol": 1, "rank": 1, "tp": 3, **vars(rv.Identity.own())}
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(20)
-        stranger.connect(str(folder / "fuzz.sock"))
+        stranger.connect(str(folder / "fuzz.layercast"))
         try:
             for message in [hello, *messages]:
                 body = json.dumps(message).encode()
