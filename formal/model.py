@@ -90,10 +90,10 @@ def check(sizes: dict[str, int], seconds: float, optimised: str = "-O2") -> tupl
         subprocess.run(build, cwd=folder, check=True)
         run = subprocess.run(["./pan", "-m300000", *space], cwd=folder, capture_output=True, text=True, timeout=seconds)
     errors = re.search(r"errors: (\d+)", run.stdout)
-    states = re.search(r"(\d+) states, stored", run.stdout)
+    states = re.search(r"([\d.e+]+) states, stored", run.stdout)
     if errors is None or states is None or "max search depth too small" in run.stdout or "out of memory" in run.stdout:
         raise RuntimeError(run.stdout[-2000:])
-    return int(errors[1]), int(states[1])
+    return int(errors[1]), int(float(states[1]))
 
 
 def main() -> int:

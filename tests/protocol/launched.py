@@ -56,7 +56,8 @@ def environment(group: Group) -> dict[str, str]:
 def wrap(group: Group, culprit: int) -> None:
     """As `fail`, where the others wrap what they hear, one by `from`, one without a word."""
     if group.rank == culprit:
-        time.sleep(0.1)
+        group.close()  # the others hear of it, and fail, before the culprit can say why
+        time.sleep(0.3)
         raise KeyError("the culprit's own words")
     try:
         group.barrier("never")
