@@ -295,11 +295,18 @@ void bind_transport(nb::module_& m) {
       .def("statistics", [](const Transport& t) { return to_dict(t.statistics()); })
       .def(
           "report_death",
-          [](const Transport& t, std::size_t rank, std::uint64_t pid) {
-            t.report_death(rank, pid, "its connection to the group was cut");
+          [](const Transport& t, std::size_t rank, std::uint64_t pid, std::uint64_t started) {
+            t.report_death(rank, pid, started, "its connection to the group was cut");
           },
-          "rank"_a, "pid"_a)
-      .def_prop_ro("pids", &Transport::pids)
+          "rank"_a, "pid"_a, "started"_a)
+      .def_prop_ro("seats",
+                   [](const Transport& t) {
+                     nb::list out;
+                     for (const auto& [rank, pid, started] : t.seats()) {
+                       out.append(nb::make_tuple(rank, pid, started));
+                     }
+                     return out;
+                   })
       .def_prop_ro("failed", &Transport::failed)
       .def_prop_ro("closed", &Transport::closed)
       .def_prop_ro("last_epoch", &Transport::last_epoch)
@@ -311,6 +318,14 @@ void bind_transport(nb::module_& m) {
 }
 
 void bind_control(nb::module_& m) {
+  m.def(
+      "identity",
+      [] {
+        const Identity self = self_identity();
+        return nb::make_tuple(self.pid, self.start_time, self.pid_namespace);
+      },
+      nb::sig("def identity() -> tuple[int, int, int]"),
+      "This process: pid, start time in clock ticks, pid namespace (0: unknown).");
   m.def(
       "initialize_control",
       [](std::uintptr_t address, std::size_t nbytes, std::uint64_t tp_size, std::uint64_t version,

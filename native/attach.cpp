@@ -21,7 +21,7 @@ void Transport::attach() {
   const auto attached = static_cast<std::uint32_t>(PeerState::kAttached);
   for (;;) {
     const std::uint64_t pid = load_acquire(own.pid);
-    if (seen == attached && (pid == 0 || process_start_time(pid) == own.start_time)) {
+    if (seen == attached && (pid == 0 || is_there({pid, own.start_time, own.pid_namespace}))) {
       refuse(Code::kState, "rank " + text(options_.rank) + " is taken by pid " + text(pid) +
                                "; two processes were given the same rank");
     }
@@ -31,6 +31,9 @@ void Transport::attach() {
     }
     if (state.compare_exchange_weak(seen, attached)) break;
   }
+  // Who reads between these stores must not take the last one's pid and this one's start for a process.
+  store_release(own.pid, 0);
+  std::atomic_thread_fence(std::memory_order_release);
   own.start_time = member_.self.start_time;
   own.pid_namespace = member_.self.pid_namespace;
   store_release(own.pid, member_.self.pid);  // "peer identity"

@@ -17,10 +17,10 @@ struct Resident {
 struct Job {
   std::uint64_t epoch = 0;
   std::int64_t layer = -1;
-  std::size_t streamed = 0;      // experts that travel
-  bool selected = false;         // false: 0 .. streamed - 1
-  std::vector<std::size_t> ids;  // else these
-  std::vector<Resident> residents;
+  std::size_t streamed = 0;        // experts that travel
+  bool selected = false;           // false: 0 .. streamed - 1
+  std::vector<std::size_t> ids{};  // else these
+  std::vector<Resident> residents{};
   // Experts from this one on have no share on this rank: their pieces are acknowledged, not copied.
   std::size_t owned = SIZE_MAX;
   std::size_t device_layer = 0;  // where this rank puts it

@@ -258,7 +258,12 @@ void Producer::run(const Job& job, Writer& writer, Waiter& waiter) {
   store_relaxed(control.cell(layout.slot_wait_ns), wait_ns);
   store_relaxed(control.cell(layout.producer_total_ns), now_ns() - start);
   LAYERCAST_FAULT_POINT("producer.before_done");
-  if (!control.close_layer(job.epoch)) member_.check();                // given up at the last moment
+  LAYERCAST_PAUSE_POINT();
+  if (!control.close_layer(job.epoch)) {  // given up or failed at the last moment
+    member_.check();
+    refuse(Code::kProtocol, "epoch " + std::to_string(job.epoch) + " has ended before rank 0 ended it");
+  }
+  LAYERCAST_PAUSE_POINT();
   store_release(control.cell(layout.producer_done_epoch), job.epoch);  // "producer done": statistics
   member_.ring_callers();
 }

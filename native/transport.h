@@ -3,9 +3,11 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "consumer.h"
@@ -50,7 +52,7 @@ class Transport {
   // Never throws; a second call waits for the first. During a layer it poisons the group.
   void close() noexcept;
 
-  void report_death(std::size_t rank, std::uint64_t pid, const char* how) const;
+  void report_death(std::size_t rank, std::uint64_t pid, std::uint64_t started, const char* how) const;
   // Who waits for a layer, but not inside join, has waited this long: fails the group, naming the rank that
   // has not joined; returns where all have, as the layer's own limit runs then.
   void overdue(std::uint64_t epoch, std::uint64_t waited_ms) const;
@@ -61,7 +63,8 @@ class Transport {
   const TransportOptions& options() const { return options_; }
   bool closed() const { return closed_; }
   bool failed() const { return member_.control.poisoned() || member_.superseded(); }
-  std::vector<std::uint64_t> pids() const;  // of the ranks that are or were here
+  // (rank, pid, start time) of the processes that are or were here.
+  std::vector<std::array<std::uint64_t, 3>> seats() const;
   std::uint64_t last_epoch() const;
 
  private:
@@ -74,7 +77,12 @@ class Transport {
   void lead(const Job& job);
   void follow(const Job& job);
   void compare_jobs(const Job& job);
-  void give_up();
+  void publish(const Job& job, bool given_up);
+  [[noreturn]] void refuse_other(std::uint64_t epoch, std::uint64_t seen);
+  void give_up(const Error& cancellation);
+  [[noreturn]] void interrupted();
+  void settle_given_up();
+  std::uint64_t left_behind() const;
   void returned(std::uint64_t epoch);
   void wait_all_returned();
   void join_wait(const std::function<bool()>& ready, const std::function<Member::Stall()>& missing,
@@ -99,7 +107,7 @@ class Transport {
   std::atomic<std::uint64_t> joined_{0}, returned_{0};  // close() looks from other threads
   std::uint64_t ran_ = 0;
   Job job_;
-  bool given_up_ = false;  // the last joined layer was cancelled
+  std::optional<Error> cancellation_;  // of the last joined layer, where it was given up
   Statistics last_;
 };
 

@@ -137,17 +137,24 @@ class Transport:
         """The native core, where what it points to still exists."""
         if self.closed:
             raise StateError("this transport is closed; open a new one")
+        if self._sessions[0].ended:
+            raise StateError("recover() did not succeed; call it again, or close")
         return self._core
 
     @property
     def closed(self) -> bool:
         """Whether `close` has been called on this rank."""
-        return self._core.closed
+        return self._core.closed and not (self._sessions[0].ended and self._finalizer.alive)
 
     @property
     def failed(self) -> bool:
         """Whether the group has failed: every call raises the cause, until `recover`."""
         return self._open().failed
+
+    @property
+    def generation(self) -> int:
+        """Grows with every `recover`; equal on the ranks that have met in it."""
+        return self._sessions[0].generation
 
     @property
     def last_epoch(self) -> int:
@@ -257,11 +264,12 @@ class Transport:
         the others when rank 0 has come, at most after `timeout` seconds (None: the group's): JoinTimeout.
         Raises StateError where nothing has failed.
         """
-        native = self._open()
-        if not native.failed and not self._group.broken:
-            raise StateError("recover: nothing has failed; the transport goes on as it is")
-        destinations = tuple(native.destinations)
         old = self._sessions[0]
+        if self.closed or not old.ended:  # else a second try
+            native = self._open()
+            if not native.failed and not self._group.broken:
+                raise StateError("recover: nothing has failed; the transport goes on as it is")
+        destinations = tuple(old.native.destinations)
         old.end()
         settings = Settings(**{**vars(self._settings), "destinations": destinations})
         patience = Deadline(timeout)
