@@ -17,8 +17,13 @@ $(VENV)/.build: $(VENV)/.pip pyproject.toml
 	$(PIP) install --group build
 	touch $@
 
+# The names of the Python sources: an editable package finds those that there were when it was installed.
+$(VENV)/.names: $(VENV)/.pip FORCE
+	@find src -name '*.py' | sort | cmp -s - $@ || find src -name '*.py' | sort > $@
+FORCE:
+
 # The package itself, compiled in place; Python sources are read from src/.
-$(VENV)/.package: $(VENV)/.build $(NATIVE)
+$(VENV)/.package: $(VENV)/.build $(VENV)/.names $(NATIVE)
 	$(PIP) install --no-build-isolation --config-settings=build-dir=build/package --editable .
 	touch $@
 

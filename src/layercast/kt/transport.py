@@ -1,6 +1,6 @@
-"""Drop-in module for frameworks that speak version 2 of the control block (block-FP8 layerwise prefill).
+"""The four names that a framework which speaks version 2 of the control block (block-FP8 layerwise prefill) probes for.
 
-Such a framework probes a module for the four names below. Region: at least `FP8_LAYERWISE_CONTROL_BYTES` bytes on a
+Region: at least `FP8_LAYERWISE_CONTROL_BYTES` bytes on a
 64-byte boundary, shared by all ranks; ranks of another version-2 implementation may sit in the same group. Kinds in
 order: w13 weight, w13 scale, w2 weight, w2 scale.
 """
@@ -81,6 +81,7 @@ class FP8LayerwiseTransport:
         self.rank = rank
         self.tp_size = tp_size
         self.num_experts = num_experts
+        self.expert_nbytes = tuple(expert_nbytes)
         self._native = _native.Transport(
             control=control_ptr,
             control_bytes=control_size,
