@@ -156,7 +156,7 @@ void bind_writers(nb::module_& m) {
       [](const Table& blocks, const Table& index, std::size_t experts, std::size_t ranks, std::size_t kinds,
          std::int64_t layer, nb::object) {
         const auto* rows = reinterpret_cast<const Block*>(blocks.data());
-        return make_block_writer({rows, rows + blocks.size() / 4},
+        return make_block_writer({rows, rows + blocks.size() * sizeof(std::uint64_t) / sizeof(Block)},
                                  {index.data(), index.data() + index.size()}, experts, ranks, kinds, layer);
       },
       "blocks"_a, "index"_a, "experts"_a, "ranks"_a, "kinds"_a, "layer"_a, "owner"_a.none(),

@@ -1,16 +1,14 @@
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "error.h"
 #include "layout.h"
+#include "writers/block.h"
 #include "writers/writers.h"
 
 namespace layercast {
 
 namespace {
-
-std::uint64_t bytes_of(const Block& block) { return block.rows * block.row_bytes; }
 
 class BlockWriter final : public Writer {
  public:
@@ -21,7 +19,14 @@ class BlockWriter final : public Writer {
         experts_(experts),
         ranks_(ranks),
         kinds_(kinds),
-        layer_(layer) {}
+        layer_(layer) {
+    starts_.reserve(blocks_.size());
+    for (std::size_t share = 0; share + 1 < index_.size(); ++share) {
+      std::uint64_t at = 0;
+      for (std::uint64_t b = index_[share]; b < index_[share + 1]; at += blocks_[b++].bytes())
+        starts_.push_back(at);
+    }
+  }
 
   bool whole_experts() const override { return false; }
   bool parallel() const override { return true; }
@@ -38,7 +43,7 @@ class BlockWriter final : public Writer {
     }
     for (std::size_t i = 0; i + 1 < index_.size(); ++i) {
       std::uint64_t bytes = 0;
-      for (std::uint64_t b = index_[i]; b < index_[i + 1]; ++b) bytes += bytes_of(blocks_[b]);
+      for (std::uint64_t b = index_[i]; b < index_[i + 1]; ++b) bytes += blocks_[b].bytes();
       if (bytes == kind_bytes[i % kinds_] || bytes == 0) continue;  // 0: another rank's expert
       refuse(Code::kArgument, "checkpoint writer: kind " + std::to_string(i % kinds_) + " of expert " +
                                   std::to_string(i / kinds_ / ranks_) + " has " + std::to_string(bytes) +
@@ -55,7 +60,7 @@ class BlockWriter final : public Writer {
   void fill(const Piece& piece, const SlotView& slot) override {
     for (const Run& run : piece.runs) {
       if (interleaved(run)) {
-        copy_rows(run, slot);
+        copy_interleaved(run, slot);
       } else {
         for (std::size_t r = 0; r < ranks_; ++r) copy_share(run, slot, r);
       }
@@ -72,60 +77,63 @@ class BlockWriter final : public Writer {
   }
 
   void copy_share(const Run& run, const SlotView& slot, std::size_t rank) const {
-    if (owns(rank, run.expert))
-      copy(index_[share_of(run, rank)], run.offset, run.bytes, slot.address(rank, run));
+    if (owns(rank, run.expert)) copy(share_of(run, rank), run.offset, run.bytes, slot.address(rank, run));
   }
 
-  // Columns of one matrix: each rank's share is one block of as many and as long rows.
+  // Columns of one matrix, side by side: each rank's share is one block of as many and as long rows.
   bool interleaved(const Run& run) const {
-    if (ranks_ == 1 || ranks_ > kMaxRanks || !owns(0, run.expert)) return false;
+    if (ranks_ == 1 || !owns(0, run.expert)) return false;
     const Block& first = blocks_[index_[share_of(run, 0)]];
-    if (first.stride == first.row_bytes) return false;
+    if (first.rows == 1 || first.count != 1) return false;
     for (std::size_t r = 0; r < ranks_; ++r) {
       const std::size_t share = share_of(run, r);
       if (index_[share + 1] - index_[share] != 1) return false;
       const Block& b = blocks_[index_[share]];
-      if (b.rows != first.rows || b.row_bytes != first.row_bytes || b.stride != first.stride) return false;
+      if (b.rows != first.rows || b.row_bytes != first.row_bytes || b.stride != first.stride || b.count != 1 ||
+          b.source != first.source + r * first.row_bytes)
+        return false;
     }
     return true;
   }
 
   // Row by row for all ranks: memory is read as it lies, not with a gap of the other ranks' columns.
-  void copy_rows(const Run& run, const SlotView& slot) const {
-    const std::uint64_t row_bytes = blocks_[index_[share_of(run, 0)]].row_bytes;
-    const std::uint64_t stride = blocks_[index_[share_of(run, 0)]].stride;
+  void copy_interleaved(const Run& run, const SlotView& slot) const {
+    const Block& block = blocks_[index_[share_of(run, 0)]];
     std::byte* to[kMaxRanks];
-    const std::byte* from[kMaxRanks];
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      to[r] = slot.address(r, run);
-      from[r] = blocks_[index_[share_of(run, r)]].source;
-    }
-    std::uint64_t row = run.offset / row_bytes, in_row = run.offset % row_bytes;
-    for (std::size_t at = 0; at < run.bytes; ++row, in_row = 0) {
-      const std::size_t length = std::min<std::size_t>(row_bytes - in_row, run.bytes - at);
-      for (std::size_t r = 0; r < ranks_; ++r)
-        std::memcpy(to[r] + at, from[r] + row * stride + in_row, length);
+    for (std::size_t r = 0; r < ranks_; ++r) to[r] = slot.address(r, run);
+    std::uint64_t row = run.offset / block.row_bytes, in_row = run.offset % block.row_bytes;
+    const std::byte* from = block.row(row);
+    for (std::size_t at = 0; at < run.bytes; from += block.stride, in_row = 0) {
+      const std::size_t length = std::min<std::size_t>(block.row_bytes - in_row, run.bytes - at);
+      prefetch(from + kAhead, ranks_ * block.row_bytes);
+      for (std::size_t r = 0; r < ranks_; ++r) copy_row(to[r] + at, from + r * block.row_bytes + in_row, length);
       at += length;
     }
   }
 
-  // [offset, offset + bytes) of the blocks from `block` on, one after the other.
-  void copy(std::uint64_t block, std::size_t offset, std::size_t bytes, std::byte* to) const {
-    while (offset >= bytes_of(blocks_[block])) offset -= bytes_of(blocks_[block++]);
-    for (; bytes > 0; ++block, offset = 0) {
+  // [offset, offset + bytes) of the blocks of a share, one after the other.
+  void copy(std::size_t share, std::uint64_t offset, std::size_t bytes, std::byte* to) const {
+    const std::uint64_t first = index_[share], end = index_[share + 1];
+    // starts_ of blocks count from the share's first
+    const auto above = std::upper_bound(starts_.begin() + first, starts_.begin() + end, offset);
+    std::uint64_t block = static_cast<std::uint64_t>(above - starts_.begin()) - 1;
+    for (offset -= starts_[block]; bytes > 0; ++block, offset = 0) {
       const Block& b = blocks_[block];
-      std::uint64_t row = offset / b.row_bytes, in_row = offset % b.row_bytes;
-      for (; row < b.rows && bytes > 0; ++row, in_row = 0) {
-        const std::size_t length = std::min<std::size_t>(b.row_bytes - in_row, bytes);
-        std::memcpy(to, b.source + row * b.stride + in_row, length);
-        to += length;
-        bytes -= length;
-      }
+      const std::size_t length = std::min<std::uint64_t>(b.bytes() - offset, bytes);
+      copy_block(b, offset, length, to, block + 1 < end && fills_gaps(b, blocks_[block + 1]));
+      to += length, bytes -= length;
     }
+  }
+
+  // Rows that take turns (gate and up of gpt-oss): those of the second lie in the first one's gaps.
+  static bool fills_gaps(const Block& first, const Block& second) {
+    return first.stride == 2 * first.row_bytes && second.source == first.source + first.row_bytes &&
+           second.stride == first.stride && second.rows == first.rows;
   }
 
   std::vector<Block> blocks_;
   std::vector<std::uint64_t> index_;
+  std::vector<std::uint64_t> starts_;  // per block: the bytes of its share that lie before it
   std::size_t experts_, ranks_, kinds_;
   std::int64_t layer_;
 };
@@ -142,7 +150,7 @@ std::unique_ptr<Writer> make_block_writer(std::vector<Block> blocks, std::vector
                                 " kinds");
   }
   for (const Block& block : blocks) {
-    if (block.source == nullptr || block.rows == 0 || block.row_bytes == 0) {
+    if (block.source == nullptr || block.rows == 0 || block.row_bytes == 0 || block.count == 0) {
       refuse(Code::kArgument, "checkpoint writer: a block has no bytes");
     }
   }

@@ -33,7 +33,7 @@ def memory_writer(source: npt.NDArray[Any], kind_bytes: Sequence[int], ranks: in
 def checkpoint_writer(checkpoint: Checkpoint, layer: int, ranks: int) -> Writer:
     """One layer's experts, cut for `ranks` ranks straight from the mapped files; runs without the GIL."""
     cut = checkpoint.blocks(layer, ranks)
-    table = cut.blocks.view(np.uint64).reshape(-1, 4)
+    table = cut.blocks.view(np.uint64).reshape(-1, 6)
     kinds = len(cut.layout.kinds)
     return _native.block_writer(table, cut.index, cut.experts, ranks, kinds, layer, cut)
 
