@@ -1,6 +1,8 @@
 // Columns of a matrix as rows, by tiles. Reading a column element by element fetches a cache line, and often a page's
 // translation, for each. A tile reads whole lines, turns them in registers and writes whole lines.
 #include <array>
+#include <bit>
+#include <utility>
 
 #include "writers/block.h"
 
@@ -34,13 +36,22 @@ struct Lanes<std::uint16_t> {
   static Vector even(Vector a, Vector b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
 };
 
+template <typename T, typename Rows, std::size_t... kPair>
+inline Rows zip_halves(const Rows& rows, std::index_sequence<kPair...>) {
+  Rows next;
+  ((next[2 * kPair] = Lanes<T>::low(rows[kPair], rows[kPair + sizeof...(kPair)]),
+    next[2 * kPair + 1] = Lanes<T>::high(rows[kPair], rows[kPair + sizeof...(kPair)])),
+   ...);
+  return next;
+}
+
 // A square of as many elements as a vector has, from rows `stride` apart into rows `pitch` apart. kStep 2: of every
 // second element. Reads up to the element behind the last one.
 template <typename T, std::size_t kStep>
 void turn_square(const std::byte* from, std::uint64_t stride, std::byte* to, std::size_t pitch) {
   using Vector = typename Lanes<T>::Vector;
   constexpr std::size_t kSide = sizeof(Vector) / sizeof(T);
-  std::array<Vector, kSide> rows, next;
+  std::array<Vector, kSide> rows;
   for (std::size_t i = 0; i < kSide; ++i, from += stride) {
     std::memcpy(&rows[i], from, sizeof(Vector));
     if constexpr (kStep == 2) {
@@ -50,12 +61,9 @@ void turn_square(const std::byte* from, std::uint64_t stride, std::byte* to, std
     }
   }
   // Each round halves the distance between neighbours of one column.
-  for (std::size_t side = kSide; side > 1; side /= 2, rows = next) {
-    for (std::size_t i = 0; i < kSide / 2; ++i) {
-      next[2 * i] = Lanes<T>::low(rows[i], rows[i + kSide / 2]);
-      next[2 * i + 1] = Lanes<T>::high(rows[i], rows[i + kSide / 2]);
-    }
-  }
+  [&]<std::size_t... kRound>(std::index_sequence<kRound...>) {
+    (((void)kRound, rows = zip_halves<T>(rows, std::make_index_sequence<kSide / 2>{})), ...);
+  }(std::make_index_sequence<std::countr_zero(kSide)>{});
   for (std::size_t i = 0; i < kSide; ++i) std::memcpy(to + i * pitch, &rows[i], sizeof(Vector));
 }
 constexpr bool kVectors = true;
