@@ -171,6 +171,15 @@ void bind_writers(nb::module_& m) {
       },
       "writer"_a, "layer"_a, "rank"_a, "ranks"_a, "first"_a, "count"_a, "kind_bytes"_a, "kinds"_a);
   m.def(
+      "fill_slots",
+      [](Writer& writer, std::int64_t layer, std::size_t ranks, std::size_t experts, const Sizes& kind_bytes,
+         std::size_t piece_bytes, std::uintptr_t slots, std::size_t count) {
+        const nb::gil_scoped_release released;
+        fill_slots(writer, layer, ranks, experts, kind_bytes, piece_bytes,
+                   reinterpret_cast<std::byte*>(slots), count);
+      },
+      "writer"_a, "layer"_a, "ranks"_a, "experts"_a, "kind_bytes"_a, "piece_bytes"_a, "slots"_a, "count"_a);
+  m.def(
       "count_wrong_pattern",
       [](std::uint64_t seed, std::int64_t layer, std::size_t rank, std::size_t experts,
          const Sizes& kind_bytes, const Addresses& destinations) {

@@ -8,8 +8,8 @@
 
 namespace layercast {
 
-// `count` times `rows` rows of `row_bytes`: rows `stride` apart, the repetitions `step`. A matrix that lies on its
-// side has rows of one element.
+// `count` times `rows` rows of `row_bytes`: rows `stride` apart, the repetitions `step`. A matrix that lies
+// on its side has rows of one element.
 struct Block {
   const std::byte* source;
   std::uint64_t stride;
@@ -50,8 +50,10 @@ inline void copy_row(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes & 1) *to = *from;
 }
 
-// [offset, offset + bytes) of a block, which has them. `gaps`: what lies between the rows is read soon as well.
-void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, bool gaps = false);
+// [offset, offset + bytes) of a block, which has them. `gaps`: what lies between the rows is read soon as
+// well.
+void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to,
+                bool gaps = false);
 
 // Whether `copy_turned` knows this block: elements of one or two bytes, columns of a matrix.
 bool is_turned(const Block& block);

@@ -89,8 +89,8 @@ class BlockWriter final : public Writer {
       const std::size_t share = share_of(run, r);
       if (index_[share + 1] - index_[share] != 1) return false;
       const Block& b = blocks_[index_[share]];
-      if (b.rows != first.rows || b.row_bytes != first.row_bytes || b.stride != first.stride || b.count != 1 ||
-          b.source != first.source + r * first.row_bytes)
+      if (b.rows != first.rows || b.row_bytes != first.row_bytes || b.stride != first.stride ||
+          b.count != 1 || b.source != first.source + r * first.row_bytes)
         return false;
     }
     return true;
@@ -106,7 +106,8 @@ class BlockWriter final : public Writer {
     for (std::size_t at = 0; at < run.bytes; from += block.stride, in_row = 0) {
       const std::size_t length = std::min<std::size_t>(block.row_bytes - in_row, run.bytes - at);
       prefetch(from + kAhead, ranks_ * block.row_bytes);
-      for (std::size_t r = 0; r < ranks_; ++r) copy_row(to[r] + at, from + r * block.row_bytes + in_row, length);
+      for (std::size_t r = 0; r < ranks_; ++r)
+        copy_row(to[r] + at, from + r * block.row_bytes + in_row, length);
       at += length;
     }
   }

@@ -1,5 +1,5 @@
-// Columns of a matrix as rows, by tiles. Reading a column element by element fetches a cache line, and often a page's
-// translation, for each. A tile reads whole lines, turns them in registers and writes whole lines.
+// Columns of a matrix as rows, by tiles. Reading a column element by element fetches a cache line, and often
+// a page's translation, for each. A tile reads whole lines, turns them in registers and writes whole lines.
 #include <array>
 #include <bit>
 #include <utility>
@@ -24,10 +24,10 @@ typedef std::uint16_t Words __attribute__((vector_size(32)));
 struct Lanes8 {
   using Vector = Bytes;
   LAYERCAST_INLINE static void zip(const Bytes& a, const Bytes& b, Bytes& low, Bytes& high) {
-    low = __builtin_shufflevector(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 16, 48, 17, 49, 18,
-                                  50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55);
-    high = __builtin_shufflevector(a, b, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47, 24, 56, 25,
-                                   57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
+    low = __builtin_shufflevector(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 16, 48, 17,
+                                  49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55);
+    high = __builtin_shufflevector(a, b, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47, 24, 56,
+                                   25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
   }
 };
 
@@ -48,16 +48,18 @@ LAYERCAST_INLINE void take_even(Words& a, const Words& b) {
 }
 
 template <typename Lanes, std::size_t kRows, std::size_t... kPair>
-LAYERCAST_INLINE void zip_halves(std::array<typename Lanes::Vector, kRows>& rows, std::index_sequence<kPair...>) {
+LAYERCAST_INLINE void zip_halves(std::array<typename Lanes::Vector, kRows>& rows,
+                                 std::index_sequence<kPair...>) {
   std::array<typename Lanes::Vector, kRows> next;
   (Lanes::zip(rows[kPair], rows[kPair + kRows / 2], next[2 * kPair], next[2 * kPair + 1]), ...);
   rows = next;
 }
 
-// 2 * kSide columns of kSide elements, from rows `stride` apart into rows `pitch` apart. kStep 2: of every second
-// element. Reads up to the element behind the last one.
+// 2 * kSide columns of kSide elements, from rows `stride` apart into rows `pitch` apart. kStep 2: of every
+// second element. Reads up to the element behind the last one.
 template <typename T, std::size_t kStep>
-LAYERCAST_INLINE void turn_square(const std::byte* from, std::uint64_t stride, std::byte* to, std::size_t pitch) {
+LAYERCAST_INLINE void turn_square(const std::byte* from, std::uint64_t stride, std::byte* to,
+                                  std::size_t pitch) {
   using Lanes = LanesOf<T>;
   using Vector = typename Lanes::Vector;
   constexpr std::size_t kSide = 16 / sizeof(T);
@@ -100,7 +102,8 @@ LAYERCAST_INLINE void turn(const std::byte* from, std::uint64_t stride, std::siz
   const std::size_t columns = safe / (2 * kSide) * (2 * kSide), rows = down / kSide * kSide;
   for (std::size_t j = 0; j < rows; j += kSide) {
     for (std::size_t i = 0; i < columns; i += 2 * kSide)
-      turn_square<T, kStep>(from + j * stride + i * kWide, stride, to + i * kTileBytes + j * sizeof(T), kTileBytes);
+      turn_square<T, kStep>(from + j * stride + i * kWide, stride, to + i * kTileBytes + j * sizeof(T),
+                            kTileBytes);
   }
   if (columns == across && rows == down) return;
   for (std::size_t j = 0; j < down; ++j) {
@@ -110,7 +113,8 @@ LAYERCAST_INLINE void turn(const std::byte* from, std::uint64_t stride, std::siz
 }
 
 template <typename T, std::size_t kStep>
-LAYERCAST_INLINE void copy_by_tiles(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to) {
+LAYERCAST_INLINE void copy_by_tiles(const Block& block, std::uint64_t offset, std::size_t bytes,
+                                    std::byte* to) {
   constexpr std::size_t kSide = kTileBytes / sizeof(T), kWide = kStep * sizeof(T);
   constexpr std::size_t kPanel = 8 * kSide;  // columns whose lines one pass over the matrix reads
   alignas(64) std::byte tile[kSide * kTileBytes];
@@ -133,7 +137,8 @@ LAYERCAST_INLINE void copy_by_tiles(const Block& block, std::uint64_t offset, st
         const std::uint64_t start = column * length + row * sizeof(T);
         if (down == kSide && start >= offset && start + (across - 1) * length + kTileBytes <= end) {
           std::byte* out = to + (start - offset);
-          for (std::size_t i = 0; i < across; ++i) std::memcpy(out + i * length, tile + i * kTileBytes, kTileBytes);
+          for (std::size_t i = 0; i < across; ++i)
+            std::memcpy(out + i * length, tile + i * kTileBytes, kTileBytes);
           continue;
         }
         for (std::size_t i = 0; i < across; ++i) {  // of each row of the result, what was asked for
