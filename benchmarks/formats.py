@@ -2,7 +2,8 @@
 
 Both with one thread, in turns. `slots`: what rank 0 does in a layer, piece after piece for all ranks into four slots
 each, which the caches hold. `arena`: one rank's share after the other into memory, as each rank loads its own. GB/s
-are medians, `ratio` the median over turns of checkpoint to memory. Checkpoints are synthetic, in the page cache.
+of processor time are medians, `ratio` the median over turns of checkpoint to memory. Checkpoints are synthetic, in the
+page cache.
 
     python benchmarks/formats.py [--json] [--only llama-4]
 """
@@ -89,9 +90,9 @@ def _compare(checkpoint: Checkpoint, tp: int) -> dict[str, Any]:
 
 
 def _seconds(fill: Callable[[Writer], None], writer: Writer) -> float:
-    started = time.perf_counter()
+    started = time.thread_time()  # other work on the machine may interrupt it
     fill(writer)
-    return time.perf_counter() - started
+    return time.thread_time() - started
 
 
 def main() -> None:

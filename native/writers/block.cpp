@@ -1,5 +1,7 @@
 #include "writers/block.h"
 
+#include "copy.h"
+
 namespace layercast {
 
 namespace {
@@ -10,18 +12,19 @@ void copy_narrow(const std::byte* from, std::uint64_t stride, std::uint64_t rows
   for (std::uint64_t row = 0; row < rows; ++row, from += stride, to += kBytes) std::memcpy(to, from, kBytes);
 }
 
-void copy_wide(const std::byte* from, std::uint64_t stride, std::uint64_t rows, std::size_t bytes, bool gaps,
-               std::byte* to) {
-  const std::uint64_t ahead = stride == 0 ? 0 : std::max<std::uint64_t>(kAhead / stride, 1);
-  const std::size_t wanted = gaps ? stride : bytes;
+void copy_wide(const std::byte* from, std::uint64_t stride, std::uint64_t rows, std::size_t bytes,
+               Ahead ahead, std::byte* to) {
+  const bool none = ahead == Ahead::kNothing || stride == 0;
+  const std::uint64_t distance = none ? rows : std::max<std::uint64_t>(kAhead / stride, 1);
+  const std::size_t wanted = ahead == Ahead::kGaps ? stride : bytes;
   for (std::uint64_t row = 0; row < rows; ++row, from += stride, to += bytes) {
-    if (row + ahead < rows) prefetch(from + ahead * stride, wanted);
+    if (row + distance < rows) prefetch(from + distance * stride, wanted);
     copy_row(to, from, bytes);
   }
 }
 
 // Whole rows, of one repetition.
-void copy_rows(const std::byte* from, const Block& block, std::uint64_t rows, bool gaps, std::byte* to) {
+void copy_rows(const std::byte* from, const Block& block, std::uint64_t rows, Ahead ahead, std::byte* to) {
   switch (block.row_bytes) {
     case 1:
       return copy_narrow<1>(from, block.stride, rows, to);
@@ -34,13 +37,13 @@ void copy_rows(const std::byte* from, const Block& block, std::uint64_t rows, bo
     case 16:
       return copy_narrow<16>(from, block.stride, rows, to);
     default:
-      return copy_wide(from, block.stride, rows, block.row_bytes, gaps, to);
+      return copy_wide(from, block.stride, rows, block.row_bytes, ahead, to);
   }
 }
 
 }  // namespace
 
-void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, bool gaps) {
+void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, Ahead ahead) {
   if (is_turned(block)) {
     copy_turned(block, offset, bytes, to);
     return;
@@ -53,10 +56,31 @@ void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std
   }
   while (bytes >= block.row_bytes) {
     const std::uint64_t rows = std::min(block.rows - row % block.rows, bytes / block.row_bytes);
-    copy_rows(block.row(row), block, rows, gaps, to);
+    copy_rows(block.row(row), block, rows, ahead, to);
     to += rows * block.row_bytes, bytes -= rows * block.row_bytes, row += rows;
   }
   if (bytes != 0) std::memcpy(to, block.row(row), bytes);
+}
+
+void copy_block_out(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, Ahead ahead) {
+  if (block.row_bytes >= kStage) {
+    for (std::size_t length; bytes > 0; offset += length, to += length, bytes -= length) {
+      const std::uint64_t in_row = offset % block.row_bytes;
+      length = std::min<std::uint64_t>(block.row_bytes - in_row, bytes);
+      copy_out(to, block.row(offset / block.row_bytes) + in_row, length);
+    }
+    return;
+  }
+  if (is_turned(block)) {
+    copy_turned(block, offset, bytes, to);
+    return;
+  }
+  alignas(64) std::byte stage[kStage];
+  for (std::size_t length; bytes > 0; offset += length, to += length, bytes -= length) {
+    length = std::min(kStage, bytes);
+    copy_block(block, offset, length, stage, ahead);
+    copy_out(to, stage, length);
+  }
 }
 
 }  // namespace layercast

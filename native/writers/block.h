@@ -50,13 +50,23 @@ inline void copy_row(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes & 1) *to = *from;
 }
 
-// [offset, offset + bytes) of a block, which has them. `gaps`: what lies between the rows is read soon as
-// well.
+// What a copy of rows asks for ahead: nothing, the next rows, or also what lies between them, which is read
+// soon.
+enum class Ahead { kNothing, kRows, kGaps };
+
+// [offset, offset + bytes) of a block, which has them.
 void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to,
-                bool gaps = false);
+                Ahead ahead = Ahead::kRows);
+
+// The same, stored past the caches: for memory that they cannot hold, see `copy_out`.
+void copy_block_out(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, Ahead ahead);
+constexpr std::size_t kStage = 16 << 10;  // bytes that are gathered before they go out
 
 // Whether `copy_turned` knows this block: elements of one or two bytes, columns of a matrix.
 bool is_turned(const Block& block);
+
+// Columns of which one pass over the matrix makes good use.
+constexpr std::uint64_t kTileColumns = 64;
 
 // `copy_block` by tiles: reads whole cache lines, each once where it can, instead of an element of each.
 void copy_turned(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to);

@@ -62,13 +62,13 @@ class BlockWriter final : public Writer {
       if (interleaved(run)) {
         copy_interleaved(run, slot);
       } else {
-        for (std::size_t r = 0; r < ranks_; ++r) copy_share(run, slot, r);
+        for (std::size_t r = 0; r < ranks_; ++r) copy_share(run, slot, r, copy_block);
       }
     }
   }
 
   void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
-    for (const Run& run : piece.runs) copy_share(run, slot, rank);
+    for (const Run& run : piece.runs) copy_share(run, slot, rank, copy_block_out);
   }
 
  private:
@@ -76,8 +76,11 @@ class BlockWriter final : public Writer {
     return (run.expert * ranks_ + rank) * kinds_ + run.kind;
   }
 
-  void copy_share(const Run& run, const SlotView& slot, std::size_t rank) const {
-    if (owns(rank, run.expert)) copy(share_of(run, rank), run.offset, run.bytes, slot.address(rank, run));
+  using CopyBlock = void(const Block&, std::uint64_t, std::size_t, std::byte*, Ahead);
+
+  void copy_share(const Run& run, const SlotView& slot, std::size_t rank, CopyBlock copy_one) const {
+    if (owns(rank, run.expert))
+      copy(share_of(run, rank), run.offset, run.bytes, slot.address(rank, run), copy_one);
   }
 
   // Columns of one matrix, side by side: each rank's share is one block of as many and as long rows.
@@ -96,40 +99,69 @@ class BlockWriter final : public Writer {
     return true;
   }
 
-  // Row by row for all ranks: memory is read as it lies, not with a gap of the other ranks' columns.
+  // A few rows for all ranks, then the next: memory is read as it lies, not with a gap of the other ranks'
+  // columns.
   void copy_interleaved(const Run& run, const SlotView& slot) const {
     const Block& block = blocks_[index_[share_of(run, 0)]];
-    std::byte* to[kMaxRanks];
-    for (std::size_t r = 0; r < ranks_; ++r) to[r] = slot.address(r, run);
-    std::uint64_t row = run.offset / block.row_bytes, in_row = run.offset % block.row_bytes;
-    const std::byte* from = block.row(row);
-    for (std::size_t at = 0; at < run.bytes; from += block.stride, in_row = 0) {
-      const std::size_t length = std::min<std::size_t>(block.row_bytes - in_row, run.bytes - at);
-      prefetch(from + kAhead, ranks_ * block.row_bytes);
+    const std::uint64_t few = std::max<std::uint64_t>(kAhead / block.stride, 1) * block.row_bytes;
+    for (std::size_t at = 0; at < run.bytes;) {
+      const std::uint64_t offset = run.offset + at, in_row = offset % block.row_bytes;
+      const std::size_t length =
+          std::min<std::uint64_t>(in_row ? block.row_bytes - in_row : few, run.bytes - at);
+      prefetch(block.row(offset / block.row_bytes) + kAhead, length / block.row_bytes * block.stride);
       for (std::size_t r = 0; r < ranks_; ++r)
-        copy_row(to[r] + at, from + r * block.row_bytes + in_row, length);
+        copy_block(blocks_[index_[share_of(run, r)]], offset, length, slot.address(r, run) + at,
+                   Ahead::kNothing);
       at += length;
     }
   }
 
   // [offset, offset + bytes) of the blocks of a share, one after the other.
-  void copy(std::size_t share, std::uint64_t offset, std::size_t bytes, std::byte* to) const {
+  void copy(std::size_t share, std::uint64_t offset, std::size_t bytes, std::byte* to,
+            CopyBlock copy_one) const {
     const std::uint64_t first = index_[share], end = index_[share + 1];
-    // starts_ of blocks count from the share's first
-    const auto above = std::upper_bound(starts_.begin() + first, starts_.begin() + end, offset);
+    const auto begin = starts_.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto above = std::upper_bound(begin, begin + static_cast<std::ptrdiff_t>(end - first), offset);
     std::uint64_t block = static_cast<std::uint64_t>(above - starts_.begin()) - 1;
     for (offset -= starts_[block]; bytes > 0; ++block, offset = 0) {
       const Block& b = blocks_[block];
       const std::size_t length = std::min<std::uint64_t>(b.bytes() - offset, bytes);
-      copy_block(b, offset, length, to, block + 1 < end && fills_gaps(b, blocks_[block + 1]));
+      const Ahead ahead = block + 1 < end && alternate(b, blocks_[block + 1]) ? Ahead::kGaps : Ahead::kRows;
+      if (ahead == Ahead::kGaps && bytes > length) {
+        const std::size_t more = std::min<std::uint64_t>(b.bytes(), bytes - length);
+        copy_pair(b, offset, blocks_[++block], more, to, copy_one);
+        to += length + more, bytes -= length + more;
+        continue;
+      }
+      copy_one(b, offset, length, to, ahead);
       to += length, bytes -= length;
     }
   }
 
-  // Rows that take turns (gate and up of gpt-oss): those of the second lie in the first one's gaps.
-  static bool fills_gaps(const Block& first, const Block& second) {
-    return first.stride == 2 * first.row_bytes && second.source == first.source + first.row_bytes &&
-           second.stride == first.stride && second.rows == first.rows;
+  // `first` from `offset` on, then `bytes` of `second`, in turns: what lies together is read together.
+  static void copy_pair(const Block& first, std::uint64_t offset, const Block& second, std::uint64_t bytes,
+                        std::byte* to, CopyBlock copy_one) {
+    // rows of the result
+    const std::uint64_t row = is_turned(first) ? first.rows * first.row_bytes : first.row_bytes;
+    const std::uint64_t few =
+        is_turned(first) ? kTileColumns * row : std::max(kStage / row, std::uint64_t{1}) * row;
+    std::byte* const there = to + (first.bytes() - offset);
+    copy_one(second, 0, std::min(offset, bytes), there, Ahead::kRows);
+    for (std::uint64_t at = offset; at < first.bytes(); at += few) {
+      const std::uint64_t length = std::min(few, first.bytes() - at);
+      copy_one(first, at, length, to + (at - offset), Ahead::kGaps);
+      if (at < bytes) copy_one(second, at, std::min(length, bytes - at), there + at, Ahead::kNothing);
+    }
+  }
+
+  // Rows or columns that take turns (gate and up of gpt-oss): those of the second lie in the first one's
+  // gaps.
+  static bool alternate(const Block& first, const Block& second) {
+    if (second.rows != first.rows || second.stride != first.stride || second.row_bytes != first.row_bytes ||
+        second.step != first.step || second.count != first.count)
+      return false;
+    const std::uint64_t every = first.count > 1 ? first.step : first.stride;
+    return every == 2 * first.row_bytes && second.source == first.source + first.row_bytes;
   }
 
   std::vector<Block> blocks_;
