@@ -236,9 +236,8 @@ void bind_transport(nb::module_& m) {
           "join",
           [](Transport& t, std::uint64_t epoch, std::int64_t layer, std::size_t experts,
              std::optional<Sizes> ids, const std::vector<std::pair<std::size_t, Addresses>>& residents,
-             std::optional<std::size_t> owned) {
-            Job job{
-                epoch, layer, experts, ids.has_value(), ids.value_or(Sizes{}), {}, owned.value_or(SIZE_MAX)};
+             const Sizes& owners) {
+            Job job{epoch, layer, experts, ids.has_value(), ids.value_or(Sizes{}), {}, owners};
             for (const auto& [expert, addresses] : residents) {
               const auto there = pointers(addresses);
               job.residents.push_back({expert, {there.begin(), there.end()}});
@@ -247,8 +246,9 @@ void bind_transport(nb::module_& m) {
             t.join(std::move(job));
           },
           "epoch"_a, "layer_id"_a, "expert_count"_a, "ids"_a = nb::none(),
-          "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owned"_a = nb::none(),
-          "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).")
+          "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owners"_a = Sizes{},
+          "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).\n\n"
+          "Owners: the rank that has expert x whole; `expert_count` are then positions, not experts.")
       .def("cancel", &Transport::cancel, "epoch"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_arena",
