@@ -167,7 +167,7 @@ void bind_writers(nb::module_& m) {
       [](const Table& blocks, const Table& index, std::size_t experts, std::size_t ranks, std::size_t kinds,
          std::int64_t layer, nb::object) {
         const auto* rows = reinterpret_cast<const Block*>(blocks.data());
-        return make_block_writer({rows, rows + blocks.size() / 4},
+        return make_block_writer({rows, rows + blocks.size() * sizeof(std::uint64_t) / sizeof(Block)},
                                  {index.data(), index.data() + index.size()}, experts, ranks, kinds, layer);
       },
       "blocks"_a, "index"_a, "experts"_a, "ranks"_a, "kinds"_a, "layer"_a, "owner"_a.none(),
@@ -181,6 +181,15 @@ void bind_writers(nb::module_& m) {
         fill_arena(writer, layer, rank, ranks, first, count, kind_bytes, there);
       },
       "writer"_a, "layer"_a, "rank"_a, "ranks"_a, "first"_a, "count"_a, "kind_bytes"_a, "kinds"_a);
+  m.def(
+      "fill_slots",
+      [](Writer& writer, std::int64_t layer, std::size_t ranks, std::size_t experts, const Sizes& kind_bytes,
+         std::size_t piece_bytes, std::uintptr_t slots, std::size_t count) {
+        const nb::gil_scoped_release released;
+        fill_slots(writer, layer, ranks, experts, kind_bytes, piece_bytes,
+                   reinterpret_cast<std::byte*>(slots), count);
+      },
+      "writer"_a, "layer"_a, "ranks"_a, "experts"_a, "kind_bytes"_a, "piece_bytes"_a, "slots"_a, "count"_a);
   m.def(
       "count_wrong_pattern",
       [](std::uint64_t seed, std::int64_t layer, std::size_t rank, std::size_t experts,
@@ -241,15 +250,15 @@ void bind_transport(nb::module_& m) {
           "join",
           [](Transport& t, std::uint64_t epoch, std::int64_t layer, std::size_t experts,
              std::optional<Sizes> ids, const std::vector<std::pair<std::size_t, Addresses>>& residents,
-             std::optional<std::size_t> owned, std::size_t device_layer) {
-            Job job{epoch,
-                    layer,
-                    experts,
-                    ids.has_value(),
-                    ids.value_or(Sizes{}),
-                    {},
-                    owned.value_or(SIZE_MAX),
-                    device_layer};
+             const Sizes& owners, std::size_t device_layer) {
+            Job job;
+            job.epoch = epoch;
+            job.layer = layer;
+            job.streamed = experts;
+            job.selected = ids.has_value();
+            job.ids = ids.value_or(Sizes{});
+            job.owners = owners;
+            job.device_layer = device_layer;
             for (const auto& [expert, addresses] : residents) {
               const auto there = pointers(addresses);
               job.residents.push_back({expert, {there.begin(), there.end()}});
@@ -258,9 +267,10 @@ void bind_transport(nb::module_& m) {
             t.join(std::move(job));
           },
           "epoch"_a, "layer_id"_a, "expert_count"_a, "ids"_a = nb::none(),
-          "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owned"_a = nb::none(),
+          "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owners"_a = Sizes{},
           "device_layer"_a = 0,
-          "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).")
+          "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).\n\n"
+          "Owners: the rank that has expert x whole; `expert_count` are then positions, not experts.")
       .def("cancel", &Transport::cancel, "epoch"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_arena",

@@ -82,6 +82,7 @@ void Transport::join(Job job) {
   const Call call(*this);
   check_job(job);
   const std::uint64_t epoch = job.epoch;
+  place(job);
   if (joined_ != returned_) settle_given_up();  // nobody waited for it any more
   member_.check();
   if (joined_ != returned_) {
@@ -115,6 +116,26 @@ void Transport::join(Job job) {
   consumer_->begin(std::move(job));
   store_release(member_.control.cell(member_.control.layout().join_epoch, options_.rank), epoch);
   if (member_.control.has_extension()) member_.control.bell(0, kCallerBell).ring();
+}
+
+// Where ranks own whole experts: how many this one has.
+void Transport::place(Job& job) const {
+  if (job.owners.empty()) return;
+  if (job.selected || !job.residents.empty()) {
+    refuse(Code::kArgument,
+           "placement: whole experts per rank travel all; selected or resident ones do not go with it");
+  }
+  std::size_t most = 0, known = 0;
+  for (std::size_t r = 0; r < options_.tp_size; ++r) {
+    known += job.owned_by(r);
+    most = std::max(most, job.owned_by(r));
+  }
+  if (known != job.owners.size() || most != job.streamed) {
+    refuse(Code::kArgument, "placement: its " + text(job.owners.size()) + " experts take " + text(most) +
+                                " positions on ranks 0 to " + text(options_.tp_size - 1) + ", which own " +
+                                text(known) + "; join was given " + text(job.streamed) + " positions");
+  }
+  job.owned = job.owned_by(options_.rank);
 }
 
 bool Transport::cancel(std::uint64_t epoch) {
@@ -169,6 +190,14 @@ void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t exper
                                 std::to_string(layer) + " with " + text(experts));
   }
   if (job_.streamed != 0) writer.check(layer, job_.needed(), options_.tp_size, options_.kind_bytes);
+  for (std::size_t r = 0; !job_.owners.empty() && r < options_.tp_size; ++r) {
+    for (std::size_t position = 0; position < job_.owned_by(r); ++position) {
+      if (!writer.owns(r, position)) {
+        refuse(Code::kArgument, "run(" + text(epoch) + "): the writer has nothing for rank " + text(r) +
+                                    "'s position " + text(position) + "; was it made for another placement?");
+      }
+    }
+  }
   try {
     member_.check();
     ran_ = epoch;

@@ -70,6 +70,7 @@ class Transport {
  private:
   class Call;
   void check_owner() const;
+  void place(Job& job) const;
   void check_epoch(std::uint64_t epoch) const;
   void check_job(const Job& job) const;
   void attach();

@@ -78,14 +78,18 @@ def block_writer(blocks: Annotated[NDArray[numpy.uint64], dict(order='C', device
 
 def fill_arena(writer: Writer, layer: int, rank: int, ranks: int, first: int, count: int, kind_bytes: Sequence[int], kinds: Sequence[int]) -> None: ...
 
+def fill_slots(writer: Writer, layer: int, ranks: int, experts: int, kind_bytes: Sequence[int], piece_bytes: int, slots: int, count: int) -> None: ...
+
 def count_wrong_pattern(seed: int, layer: int, rank: int, experts: int, kind_bytes: Sequence[int], destinations: Sequence[int]) -> tuple[int, int]: ...
 
 class Transport:
     def __init__(self, *, control: int, control_bytes: int, rank: int, tp_size: int, kind_bytes: Sequence[int], experts: int, local_slots: Sequence[int], all_slots: Sequence[int], slot_bytes: int, piece_bytes: int, destinations: Sequence[int], device: Device, timeout_ms: int | None, join_timeout_ms: int | None, writer_timeout_ms: int | None, writer_threads: int = 1, cpus: Sequence[int] = [], verify_every: int = 0, trace_events: int = 0, device_layers: int = 1) -> None: ...
 
-    def join(self, epoch: int, layer_id: int, expert_count: int, ids: Sequence[int] | None = None, residents: Sequence[tuple[int, Sequence[int]]] = [], owned: int | None = None, device_layer: int = 0) -> None:
+    def join(self, epoch: int, layer_id: int, expert_count: int, ids: Sequence[int] | None = None, residents: Sequence[tuple[int, Sequence[int]]] = [], owners: Sequence[int] = [], device_layer: int = 0) -> None:
         """
         Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).
+
+        Owners: the rank that has expert x whole; `expert_count` are then positions, not experts.
         """
 
     def cancel(self, epoch: int) -> bool: ...

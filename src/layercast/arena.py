@@ -49,7 +49,7 @@ class Arena:
         self.rank, self.tp = rank, tp
         self.layout = source.layout(tp)
         self.kind_bytes = tuple(self.layout.sizes)
-        self._experts = {layer: source.experts(layer) for layer in chosen}
+        self._experts = {layer: source.placement(layer, tp).positions for layer in chosen}
         self.nbytes = sum(self._layer_bytes(layer) for layer in chosen)
         room = headroom()
         if self.nbytes > room.nbytes:
@@ -106,7 +106,7 @@ class Arena:
         return tuple(self._experts)
 
     def experts(self, layer: int) -> int:
-        """Experts of a layer that it holds."""
+        """Places for experts in a layer that it holds."""
         return self._experts[layer]
 
     def addresses(self, layer: int) -> list[int]:

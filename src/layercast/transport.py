@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from layercast import _native, machine
 from layercast.arena import Arena
+from layercast.checkpoint.placement import Placement
 from layercast.devices import open_device
 from layercast.errors import ConfigError, GroupError, PeerClosed, PeerDied, StateError
 from layercast.geometry import ExpertLayout
@@ -23,8 +24,8 @@ from layercast.timeline import Event
 from layercast.writers import ExpertWriter, Writer, as_writer
 
 Seconds: TypeAlias = "float | None"
-#: The first N experts of a layer, or these.
-Experts: TypeAlias = "int | Sequence[int]"
+#: The first N experts of a layer, or these, or all of them as a placement says.
+Experts: TypeAlias = "int | Sequence[int] | Placement"
 #: Experts that the device holds already: their addresses there, one per kind, or None for in their place.
 Residents: TypeAlias = "Mapping[int, Sequence[int] | None]"
 Verify: TypeAlias = "Literal['sample', 'full'] | None"
@@ -176,14 +177,16 @@ class Transport:
     ) -> None:
         """Enter a layer. Every rank calls it with the same arguments; epochs start at 1 and grow.
 
-        `experts`: how many (0 to experts - 1), or which ids; each lands in its own place of the device layer.
+        `experts`: how many (0 to experts - 1), or which ids; each lands in its own place of the device layer. Or a
+        placement: with "expert" this rank's i-th expert lands in place i, and what others own is not copied.
         `resident`: experts that are on the device already; those with addresses are copied from there, none of them
         travels, whether `experts` names them or not. `device_layer`: where this rank puts the layer.
         Raises ProtocolError on all ranks where they mean other experts.
         """
         count, ids, there = _selection(experts, resident)
         with self._figures():
-            self._open().join(epoch, layer, count, ids, there, device_layer=device_layer)
+            owners = _owners(experts, self.tp_size)
+            self._open().join(epoch, layer, count, ids, there, owners, device_layer=device_layer)
         self._joined = epoch
 
     def run(
@@ -358,6 +361,8 @@ def _selection(
     experts: Experts, resident: Residents | None
 ) -> tuple[int, list[int] | None, list[tuple[int, list[int]]]]:
     """How many travel, which (None: the first of them), and what is there already."""
+    if isinstance(experts, Placement):
+        experts = experts.positions
     there = [(expert, list(addresses or ())) for expert, addresses in sorted((resident or {}).items())]
     if isinstance(experts, int) and not there:
         return experts, None, there
@@ -367,6 +372,15 @@ def _selection(
     skipped = dict(there)
     ids = [expert for expert in ids if expert not in skipped]
     return len(ids), ids, there
+
+
+def _owners(experts: Experts, ranks: int) -> list[int]:
+    """Which rank owns which expert; none where every rank has a share of every one."""
+    if not isinstance(experts, Placement):
+        return []
+    if experts.ranks != ranks:
+        raise ConfigError(f"experts: a placement over {experts.ranks} ranks, the group has {ranks}")
+    return list(experts.owners)
 
 
 def _expect(name: str, value: int, least: int, most: int | None = None) -> None:
