@@ -8,8 +8,12 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+#include <thread>
+
 #include "arena.h"
 #include "device.h"
+#include "devices/cuda_driver.h"
 #include "errors.h"
 #include "fault.h"
 #include "python_writer.h"
@@ -55,6 +59,8 @@ nb::dict to_dict(const Statistics& s) {
   out["pieces"] = s.pieces;
   out["resident_bytes"] = s.resident_bytes;
   out["direct"] = s.direct;
+  out["pinned_bytes"] = s.pinned_bytes;
+  out["unpinned_bytes"] = s.unpinned_bytes;
   return out;
 }
 
@@ -83,11 +89,81 @@ void run(Transport& transport, std::uint64_t epoch, std::int64_t layer, std::uin
   }
 }
 
+void write(Device& device, std::uintptr_t address, const nb::bytes& data) {
+  const Copy copy{static_cast<const std::byte*>(data.data()), pointer(address), data.size()};
+  const nb::gil_scoped_release released;
+  const Ticket ticket = device.enqueue({&copy, 1});
+  const std::uint64_t until = now_ns() + 10'000 * kMillisecond;
+  while (!device.done(ticket)) {
+    if (now_ns() > until) refuse(Code::kTimeout, device.describe() + ": a copy did not finish within 10 s");
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void bind_cuda(nb::module_& m) {
+  m.def(
+      "cuda_device",
+      [](const std::string& library, int ordinal, bool strict, bool batch, std::uint64_t patience_ms) {
+        return make_cuda_device({library, ordinal, strict, batch, milliseconds(patience_ms)});
+      },
+      "library"_a, "ordinal"_a, "strict"_a = true, "batch"_a = false, "patience_ms"_a = 10'000,
+      nb::call_guard<nb::gil_scoped_release>(), "A GPU; an empty library is the usual one.");
+  m.def(
+      "cuda_driver",
+      [](const std::string& library) {
+        const auto driver = cuda::load_driver(library);
+        nb::list devices;
+        for (const cuda::DeviceFacts& facts : cuda::list_devices(*driver)) {
+          devices.append(nb::make_tuple(facts.ordinal, facts.name, facts.pci_bus_id, facts.bytes));
+        }
+        return nb::make_tuple(driver->version, devices);
+      },
+      "library"_a, "The driver's version, and (ordinal, name, PCI bus id, bytes of memory) of every device.");
+}
+
 void bind_devices(nb::module_& m) {
+  bind_cuda(m);
   nb::class_<Device>(m, "Device", "Where a rank's experts go: destination memory and copies to it.")
       .def("describe", &Device::describe)
       .def_prop_ro("moves", &Device::moves)
       .def_prop_ro("prompt", &Device::prompt)
+      .def_prop_ro("readable", &Device::readable)
+      .def_prop_ro("bus_id", &Device::bus_id)
+      .def_prop_ro(
+          "pinned",
+          [](const Device& device) {
+            const Device::Pinned p = device.pinned();
+            return nb::make_tuple(p.pinned, p.unpinned, p.failure);
+          },
+          "Bytes that are pinned, bytes that could not be, and why.")
+      .def(
+          "allocate",
+          [](Device& device, std::size_t bytes) {
+            return reinterpret_cast<std::uintptr_t>(device.allocate(bytes));
+          },
+          "bytes"_a, nb::call_guard<nb::gil_scoped_release>(), "Memory that lives as long as the device.")
+      .def(
+          "adopt",
+          [](Device& device, std::uintptr_t address, std::size_t bytes) {
+            device.adopt(pointer(address), bytes);
+          },
+          "address"_a, "bytes"_a)
+      .def(
+          "read",
+          [](Device& device, std::uintptr_t address, std::size_t bytes) {
+            std::vector<std::byte> scratch;
+            const std::byte* found = nullptr;
+            {
+              const nb::gil_scoped_release released;
+              found = device.read(pointer(address), bytes, scratch);
+            }
+            return nb::bytes(reinterpret_cast<const char*>(found), bytes);
+          },
+          "address"_a, "bytes"_a, "A copy of what lies there.")
+      .def("write", &write, "address"_a, "data"_a,
+           "Puts bytes there and waits for them; while no transport uses the device.")
+      .def("stream_wait", &Device::stream_wait, "stream"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("wait_for_stream", &Device::wait_for_stream, "stream"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "pin",
           [](Device& device, std::uintptr_t address, std::size_t bytes) {

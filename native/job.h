@@ -23,6 +23,7 @@ struct Job {
   std::vector<Resident> residents;
   // Experts from this one on have no share on this rank: their pieces are acknowledged, not copied.
   std::size_t owned = SIZE_MAX;
+  std::uint32_t mark = 0;  // the device's number for it
 
   std::size_t expert(std::size_t position) const { return selected ? ids[position] : position; }
   // Experts that a writer must know.

@@ -335,6 +335,9 @@ Statistics Transport::statistics() const {
   s.total_ns = load_relaxed(control.cell(l.producer_total_ns));
   s.h2d_ns = load_relaxed(control.cell(l.h2d_ns, options_.rank));
   s.bytes = load_relaxed(control.cell(l.bytes, options_.rank));
+  const Device::Pinned pinned = options_.device->pinned();
+  s.pinned_bytes = pinned.pinned;
+  s.unpinned_bytes = pinned.unpinned;
   return s;
 }
 

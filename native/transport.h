@@ -26,6 +26,7 @@ struct Statistics {
   std::uint64_t h2d_ns = 0, bytes = 0;                          // this rank's
   std::uint64_t pieces = 0, resident_bytes = 0;                 // this rank's
   bool direct = false;
+  std::uint64_t pinned_bytes = 0, unpinned_bytes = 0;  // host memory of this rank's device
 };
 
 class Transport {

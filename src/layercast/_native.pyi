@@ -25,6 +25,14 @@ MAX_SLOTS: int = 256
 
 MAX_EPOCH: int = 9223372036854775807
 
+def cuda_device(library: str, ordinal: int, strict: bool = True, batch: bool = False, patience_ms: int = 10000) -> Device:
+    """A GPU; an empty library is the usual one."""
+
+def cuda_driver(library: str) -> tuple:
+    """
+    The driver's version, and (ordinal, name, PCI bus id, bytes of memory) of every device.
+    """
+
 class Device:
     """Where a rank's experts go: destination memory and copies to it."""
 
@@ -35,6 +43,33 @@ class Device:
 
     @property
     def prompt(self) -> bool: ...
+
+    @property
+    def readable(self) -> bool: ...
+
+    @property
+    def bus_id(self) -> str: ...
+
+    @property
+    def pinned(self) -> tuple:
+        """Bytes that are pinned, bytes that could not be, and why."""
+
+    def allocate(self, bytes: int) -> int:
+        """Memory that lives as long as the device."""
+
+    def adopt(self, address: int, bytes: int) -> None: ...
+
+    def read(self, address: int, bytes: int) -> bytes:
+        """A copy of what lies there."""
+
+    def write(self, address: int, data: bytes) -> None:
+        """
+        Puts bytes there and waits for them; while no transport uses the device.
+        """
+
+    def stream_wait(self, stream: int) -> None: ...
+
+    def wait_for_stream(self, stream: int) -> None: ...
 
     def pin(self, address: int, bytes: int) -> None: ...
 

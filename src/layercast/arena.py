@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from layercast import _native
+from layercast.devices import pin
 from layercast.errors import ConfigError, ResourceError, StateError
 from layercast.memory import headroom
 from layercast.sources import LayerSource
@@ -71,7 +72,7 @@ class Arena:
         self._load(source, threads, progress)
         self._device = device
         if device is not None:
-            device.pin(self._base, self.nbytes)
+            pin(device, self._base, self.nbytes, f"arena of rank {rank}")
 
     def _layer_bytes(self, layer: int) -> int:
         # Each layer begins on a page: a device may pin and copy page-wise.

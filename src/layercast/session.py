@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layercast import _native
+from layercast.devices import pin
 from layercast.errors import GroupError, JoinTimeout
 from layercast.group import Group
 from layercast.memory import SharedMemory
@@ -124,7 +125,7 @@ class Session:
             nbytes = tp * settings.slots * settings.slot_bytes
             self._slots = self._group.share(f"{self._tag}/slots", nbytes, agree=settings.agreed, timeout=timeout)
             own = self._slot_address(0, self._group.rank)
-            self._device.pin(own, settings.slots * settings.slot_bytes)
+            pin(self._device, own, settings.slots * settings.slot_bytes, f"slots of rank {self._group.rank}")
             self._pinned = own
 
     def _slot_address(self, slot: int, rank: int) -> int:

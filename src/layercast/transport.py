@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from layercast import _native, machine
 from layercast.arena import Arena
-from layercast.devices import open_device
+from layercast.devices import Cuda, open_device
 from layercast.errors import ConfigError, GroupError, PeerClosed, PeerDied, StateError
 from layercast.geometry import ExpertLayout
 from layercast.group import Group
@@ -56,7 +56,7 @@ class Transport:
         layout: ExpertLayout | Sequence[int],
         *,
         num_experts: int,
-        device: str | _native.Device = "host",
+        device: str | Cuda | _native.Device = "host",
         slots: int | None = None,
         piece_bytes: int | None = None,
         destinations: Sequence[int] | None = None,
@@ -72,7 +72,7 @@ class Transport:
         self.layout = layout if isinstance(layout, ExpertLayout) else None
         self.rank, self.tp_size = group.rank, group.tp
         self.num_experts = num_experts
-        self.device = open_device(device)
+        self.device = open_device(device, group.rank)
         self.slots = machine.default_slots(self.device.prompt) if slots is None else slots
         _expect("slots", self.slots, 1, _native.MAX_SLOTS)
         self.piece_bytes = machine.default_piece_bytes(group.tp, self.slots) if piece_bytes is None else piece_bytes
@@ -282,10 +282,14 @@ class Transport:
         }
 
     def host_views(self) -> list[npt.NDArray[np.uint8]]:
-        """The device layer of a device whose memory is the host's: per kind uint8 [num_experts, bytes], no copy.
+        """The device layer, per kind uint8 [num_experts, bytes]: in place where its memory is the host's, else a copy.
 
-        Valid while the transport is open.
+        In place they are valid while the transport is open.
         """
+        if not self.device.readable:
+            sizes = [self.num_experts * nbytes for nbytes in self.kind_bytes]
+            copies = (self.device.read(*where) for where in zip(self.destinations, sizes, strict=True))
+            return [np.frombuffer(copy, np.uint8).reshape(self.num_experts, -1) for copy in copies]
         return [
             _as_array(address, self.num_experts, nbytes)
             for address, nbytes in zip(self.destinations, self.kind_bytes, strict=True)

@@ -19,7 +19,7 @@ from rich.table import Table
 from layercast import launch
 from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint
-from layercast.devices import open_device
+from layercast.devices import check_device, open_device
 from layercast.errors import ConfigError
 from layercast.group import Group
 from layercast.sources import CheckpointSource, HostViews, LayerSource, SyntheticSource
@@ -93,7 +93,7 @@ def run_rank(group: Group, plan: Plan, progress: Connection | None) -> RankRepor
     source = plan.open()
     if group.rank != 0:
         progress = None
-    device = open_device(plan.device)
+    device = open_device(plan.device, group.rank)
     started = time.monotonic()
     arena = None
     if plan.direct:
@@ -141,7 +141,7 @@ def _run_layer(
 
 def run(plan: Plan, console: Console) -> tuple[dict[str, Any], list[RankReport]]:
     """Runs the ranks behind a progress bar; returns the report that `--json` prints, and the ranks' own."""
-    open_device(plan.device)
+    check_device(plan.device, plan.tp)
     source = plan.open()
     layout = source.layout(plan.tp)
     reader, writer = multiprocessing.Pipe(duplex=False)
