@@ -45,6 +45,16 @@ inline constexpr int kPointerMemoryType = 2, kPointerDeviceOrdinal = 9, kPointer
                      kPointerRangeSize = 12;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
+// CUmemcpyAttributes_st.
+inline constexpr int kSourceAccessInStreamOrder = 1;
+struct CopyAttributes {
+  int source_access_order;
+  struct {
+    int type, id;
+  } source_hint, destination_hint;
+  unsigned flags;
+};
+
 }  // namespace layercast::cuda
 
 // X(name, parameters). A name ends in _v2 where the header maps the plain one to it.

@@ -5,22 +5,12 @@
 #include <chrono>
 #include <thread>
 
-// As in the driver's header.
-struct CUmemcpyAttributes_st {
-  int source_access_order;
-  struct {
-    int type, id;
-  } source_hint, destination_hint;
-  unsigned flags;
-};
-
 namespace layercast::cuda {
 
 namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::uint64_t kCloseNs = 1000 * kMillisecond;
-constexpr int kSourceAccessInStreamOrder = 1;
 
 bool reached(std::uint32_t word, std::uint32_t layer) { return static_cast<std::int32_t>(word - layer) >= 0; }
 
@@ -163,11 +153,12 @@ bool copy_batch(const Driver& driver, std::span<const Copy> copies, Stream strea
     from.push_back(reinterpret_cast<std::uintptr_t>(copy.from));
     bytes.push_back(copy.bytes);
   }
-  CUmemcpyAttributes_st attributes{kSourceAccessInStreamOrder, {0, 0}, {0, 0}, 0};
+  CopyAttributes attributes{kSourceAccessInStreamOrder, {0, 0}, {0, 0}, 0};
   std::size_t first = 0;
-  primary.check(driver.cuMemcpyBatchAsync_v2(to.data(), from.data(), bytes.data(), copies.size(), &attributes,
-                                             &first, 1, stream),
-                "cuMemcpyBatchAsync", Code::kDeviceCopy, std::to_string(copies.size()) + " copies");
+  primary.check(
+      driver.cuMemcpyBatchAsync_v2(to.data(), from.data(), bytes.data(), copies.size(),
+                                   reinterpret_cast<CUmemcpyAttributes_st*>(&attributes), &first, 1, stream),
+      "cuMemcpyBatchAsync", Code::kDeviceCopy, std::to_string(copies.size()) + " copies");
   return true;
 }
 

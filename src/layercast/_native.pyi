@@ -25,6 +25,11 @@ MAX_SLOTS: int = 256
 
 MAX_EPOCH: int = 9223372036854775807
 
+def measure_copies(device: Device, from_: int, to: int, bytes: int, piece_bytes: int, rounds: int) -> int:
+    """
+    Nanoseconds that copies from pinned memory take, nothing else being in the way.
+    """
+
 def cuda_device(library: str, ordinal: int, strict: bool = True, batch: bool = False, patience_ms: int = 10000) -> Device:
     """A GPU; an empty library is the usual one."""
 
