@@ -96,6 +96,19 @@ void write(Device& device, std::uintptr_t address, const nb::bytes& data) {
 
 void bind_cuda(nb::module_& m) {
   m.def(
+      "describe_array",
+      [](const nb::ndarray<nb::ro>& array) {
+        bool contiguous = true;
+        std::int64_t expected = 1;
+        for (std::size_t i = array.ndim(); i-- > 0;) {
+          contiguous = contiguous && (array.shape(i) == 1 || array.stride(i) == expected);
+          expected *= static_cast<std::int64_t>(array.shape(i));
+        }
+        return nb::make_tuple(reinterpret_cast<std::uintptr_t>(array.data()), array.nbytes(), contiguous,
+                              array.device_type() == nb::device::cuda::value, array.device_id());
+      },
+      "array"_a, "DLPack: address, bytes, whether rows lie one behind the other, on a CUDA device, which.");
+  m.def(
       "measure_copies",
       [](Device& device, std::uintptr_t from, std::uintptr_t to, std::size_t bytes, std::size_t piece_bytes,
          std::size_t rounds) {
@@ -130,6 +143,8 @@ void bind_devices(nb::module_& m) {
       .def("describe", &Device::describe)
       .def_prop_ro("moves", &Device::moves)
       .def_prop_ro("prompt", &Device::prompt)
+      .def("close", &Device::close, nb::call_guard<nb::gil_scoped_release>(),
+           "Gives back what it holds, destination memory too. Idempotent.")
       .def_prop_ro("readable", &Device::readable)
       .def_prop_ro("bus_id", &Device::bus_id)
       .def_prop_ro(
@@ -165,8 +180,6 @@ void bind_devices(nb::module_& m) {
           "address"_a, "bytes"_a, "A copy of what lies there.")
       .def("write", &write, "address"_a, "data"_a,
            "Puts bytes there and waits for them; while no transport uses the device.")
-      .def("stream_wait", &Device::stream_wait, "stream"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("wait_for_stream", &Device::wait_for_stream, "stream"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "pin",
           [](Device& device, std::uintptr_t address, std::size_t bytes) {
@@ -347,6 +360,9 @@ void bind_transport(nb::module_& m) {
             return to_dict(statistics);
           },
           "epoch"_a)
+      .def("stream_wait", &Transport::stream_wait, "epoch"_a, "stream"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("consumed", &Transport::consumed, "stream"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &Transport::close, nb::call_guard<nb::gil_scoped_release>())
       .def("statistics", [](const Transport& t) { return to_dict(t.statistics()); })
       .def(

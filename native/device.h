@@ -51,6 +51,9 @@ class Device {
   virtual std::uint64_t due_ns(Ticket) const { return kNever; }
   // Whether copies have finished when enqueue returns.
   virtual bool prompt() const { return false; }
+  // Gives everything back that it holds of the machine, its destination memory too. Idempotent; no other call
+  // after.
+  virtual void close() noexcept {}
   // Finishes or cancels everything in flight: no byte moves after it returns.
   virtual void drain() noexcept = 0;
   // Called by the device's own threads whenever a copy has finished; an empty function ends that, and returns

@@ -399,6 +399,28 @@ Statistics Transport::wait(std::uint64_t epoch) {
   return last_;
 }
 
+void Transport::stream_wait(std::uint64_t epoch, std::uintptr_t stream) {
+  check_owner();
+  const std::lock_guard lock(mutex_);  // close() comes before or after
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  const ControlBlock& control = member_.control;
+  const std::uint64_t joined = load_acquire(control.cell(control.layout().join_epoch, options_.rank));
+  if (epoch == 0 || epoch != joined) {
+    refuse(Code::kState, "wait(" + text(epoch) + "): a stream can wait for the epoch joined last, on rank " +
+                             text(options_.rank) + " that is " + text(joined));
+  }
+  if (load_acquire(control.cell(control.layout().consumer_done_epoch, options_.rank)) < epoch)
+    member_.check();
+  options_.device->stream_wait(stream);
+}
+
+void Transport::consumed(std::uintptr_t stream) {
+  check_owner();
+  const std::lock_guard lock(mutex_);
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  options_.device->wait_for_stream(stream);
+}
+
 std::vector<std::uint64_t> Transport::pids() const {
   std::vector<std::uint64_t> out;
   for (std::size_t r = 0; r < options_.tp_size; ++r) {

@@ -65,7 +65,10 @@ class CudaDevice final : public Device {
     }
   }
 
-  ~CudaDevice() override {
+  ~CudaDevice() override { close(); }
+
+  void close() noexcept override {
+    if (getpid() != owner_ || closed_.exchange(true)) return;
     drain();
     if (hung_) {
       // Copies may still be under way: their memory stays registered, and the kernel lets go with the
@@ -137,7 +140,7 @@ class CudaDevice final : public Device {
     pins_.add(address, bytes);
   }
   void unpin(std::byte* address) noexcept override {
-    if (getpid() == owner_ && !hung_) pins_.remove(address);
+    if (getpid() == owner_ && !hung_ && !closed_) pins_.remove(address);
   }
   Pinned pinned() const override { return pins_.count(); }
 
@@ -182,6 +185,7 @@ class CudaDevice final : public Device {
   }
 
   bool done(Ticket ticket) override {
+    check_owner();
     const std::lock_guard lock(mutex_);
     const InFlight* found = nullptr;
     for (const InFlight& one : queue_) {
@@ -204,6 +208,7 @@ class CudaDevice final : public Device {
   std::uint64_t due_ns(Ticket) const override { return (now_ns() / kLookNs + 1) * kLookNs; }
 
   void ring_when_done(Ticket ticket) override {
+    check_owner();
     const std::lock_guard lock(mutex_);
     if (ticket <= armed_) return;
     for (const InFlight& one : queue_) {
@@ -218,6 +223,7 @@ class CudaDevice final : public Device {
   }
 
   void on_finished(std::function<void()> call) override {
+    if (!bell_) return;  // left to a driver that may still ring it
     const std::lock_guard lock(bell_->mutex);
     bell_->call = std::move(call);
   }
@@ -250,6 +256,7 @@ class CudaDevice final : public Device {
 
   std::uint32_t begin_layer() override { return layers_.begin(); }
   void mark_layer(std::uint32_t layer) override {
+    check_owner();
     const std::lock_guard lock(mutex_);
     const Current current(primary_);
     loose_ = true;
@@ -272,6 +279,7 @@ class CudaDevice final : public Device {
   };
 
   void check_owner() const {
+    if (closed_) refuse(Code::kState, "cuda device " + std::to_string(primary_.ordinal()) + " is closed");
     if (getpid() == owner_) return;
     refuse(Code::kForked, "cuda device " + std::to_string(primary_.ordinal()) + " belongs to pid " +
                               std::to_string(owner_) + ", which forked; open it after fork");
@@ -297,6 +305,7 @@ class CudaDevice final : public Device {
     if (driver_.cuCtxPushCurrent_v2(primary_.context()) != kSuccess) return;
     // The last bell has rung, or never will.
     if (bells_ != nullptr) static_cast<void>(driver_.cuStreamSynchronize(bells_));
+    for (const InFlight& one : queue_) spare_.push_back(one.event);
     layers_.close();
     for (const Event event : spare_) static_cast<void>(driver_.cuEventDestroy_v2(event));
     for (const Stream stream : {reads_, bells_, copies_}) {
@@ -305,6 +314,7 @@ class CudaDevice final : public Device {
     for (const Address address : allocated_) static_cast<void>(driver_.cuMemFree_v2(address));
     pins_.remove_all();
     static_cast<void>(driver_.cuCtxPopCurrent_v2(&popped));
+    primary_.release();
   }
 
   const CudaOptions options_;
@@ -323,7 +333,7 @@ class CudaDevice final : public Device {
   std::vector<Copy> parts_;
   Ticket last_ = 0, armed_ = 0;
   bool loose_ = false;  // the stream may be at work although the queue is empty
-  std::atomic<bool> hung_{false};
+  std::atomic<bool> hung_{false}, closed_{false};
 };
 
 }  // namespace

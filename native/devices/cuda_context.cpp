@@ -19,8 +19,9 @@ Primary::Primary(std::shared_ptr<const Driver> driver, int ordinal)
   check(driver_->cuDevicePrimaryCtxRetain(&context_, handle_), "cuDevicePrimaryCtxRetain", Code::kDeviceInit);
 }
 
-Primary::~Primary() {
+void Primary::release() noexcept {
   if (context_ != nullptr) static_cast<void>(driver_->cuDevicePrimaryCtxRelease_v2(handle_));
+  context_ = nullptr;
 }
 
 void Primary::fail(Result result, const char* function, Code code, const std::string& about) const {

@@ -14,8 +14,9 @@ class Primary {
   Primary(std::shared_ptr<const Driver> driver, int ordinal);
   Primary(const Primary&) = delete;
   Primary& operator=(const Primary&) = delete;
-  // Leaves the context alone where abandon() was called.
-  ~Primary();
+  ~Primary() { release(); }
+  void release() noexcept;
+  // Leaves the context to the process: something of it may still be at work.
   void abandon() { context_ = nullptr; }
 
   const Driver& driver() const { return *driver_; }

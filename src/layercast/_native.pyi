@@ -25,6 +25,11 @@ MAX_SLOTS: int = 256
 
 MAX_EPOCH: int = 9223372036854775807
 
+def describe_array(array: Annotated[NDArray, dict(writable=False)]) -> tuple:
+    """
+    DLPack: address, bytes, whether rows lie one behind the other, on a CUDA device, which.
+    """
+
 def measure_copies(device: Device, from_: int, to: int, bytes: int, piece_bytes: int, rounds: int) -> int:
     """
     Nanoseconds that copies from pinned memory take, nothing else being in the way.
@@ -49,6 +54,9 @@ class Device:
     @property
     def prompt(self) -> bool: ...
 
+    def close(self) -> None:
+        """Gives back what it holds, destination memory too. Idempotent."""
+
     @property
     def readable(self) -> bool: ...
 
@@ -71,10 +79,6 @@ class Device:
         """
         Puts bytes there and waits for them; while no transport uses the device.
         """
-
-    def stream_wait(self, stream: int) -> None: ...
-
-    def wait_for_stream(self, stream: int) -> None: ...
 
     def pin(self, address: int, bytes: int) -> None: ...
 
@@ -129,6 +133,10 @@ class Transport:
     def run(self, epoch: int, layer_id: int, expert_count: int, writer: Writer) -> None: ...
 
     def wait(self, epoch: int) -> dict: ...
+
+    def stream_wait(self, epoch: int, stream: int) -> None: ...
+
+    def consumed(self, stream: int) -> None: ...
 
     def close(self) -> None: ...
 
