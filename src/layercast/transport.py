@@ -38,8 +38,9 @@ class Transport:
 
     `layout`: the expert's kinds and bytes per rank (or just the bytes per kind). `num_experts`: the most a layer may
     have. `device`: see `open_device`. `destinations`: one address or tensor per kind of num_experts x bytes each;
-    None: the device allocates. `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the devices; None:
-    what suits the caches (see `layercast.machine`). `arena`: this rank's `Arena`, for layers that skip the slots.
+    None: the device allocates. `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the
+    devices; None: what suits the caches (see `layercast.machine`). `arena`: this rank's `Arena`, for layers that skip
+    the slots.
     Limits in seconds, None for no limit: `timeout` without progress of a layer, `join_timeout` for a live peer that
     has not come, `writer_timeout` inside one call of the writer.
     `verify`: check the bytes of every piece ("full") or every 16th ("sample") on arrival, against a checksum that
@@ -298,6 +299,7 @@ class Transport:
         return {
             "device": self.device.describe(),
             "slots": self.slots,
+            "slots_node": self._sessions[0].slots_node,
             "piece_bytes": self.piece_bytes,
             "writer_threads": self.writer_threads,
             "cpus": list(self.cpus) if self.cpus is not None else "anywhere",

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.support.fake_cuda import FakeCuda, ModelStream
-from tests.support.processes import eventually
 
 from layercast import Group, Transport, _native, errors, open_device
 from layercast.devices import Cuda
 from layercast.tensors import addresses, stream_handle
 from layercast.writers import pattern_writer
+from tests.support.fake_cuda import FakeCuda, ModelStream
+from tests.support.processes import eventually
 
 KINDS = (4000, 24)
 EXPERTS = 6
