@@ -158,10 +158,9 @@ def test_streams_end_to_end_on_the_fake_driver(
     assert report["verified"] is True and report["tp"] == tp and report["device"] == "cuda:0"
 
 
-@pytest.mark.parametrize("tp", [1, 2, 4])
-def test_demo_runs_on_the_fake_driver(fake_cuda_library: Path, tp: int) -> None:
+def test_demo_runs_on_the_fake_driver(fake_cuda_library: Path) -> None:
     done = subprocess.run(
-        [*COMMAND[:-1], "demo", "--device", "cuda", "--tp", str(tp), "--json"],
+        [*COMMAND[:-1], "demo", "--device", "cuda", "--json"],
         capture_output=True,
         text=True,
         timeout=100,
