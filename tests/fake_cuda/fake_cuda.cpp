@@ -156,7 +156,7 @@ Result enqueue_copy(Fake& state, Lock& lock, const char* name, std::uintptr_t to
     }
     if (first == nullptr) {
       // Pageable memory: staged by the driver, done when the call returns.
-      ++state.pageable_copies;
+      if (to_device) ++state.pageable_copies;
       state.changed.wait(lock, [&] { return stream->work.empty() && !stream->busy; });
       if (context->sticky == kSuccess) {
         move(lock, *context, reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes, true);
