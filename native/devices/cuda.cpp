@@ -114,8 +114,11 @@ class CudaDevice final : public Device {
     int attributes[] = {kPointerMemoryType, kPointerDeviceOrdinal, kPointerRangeStart, kPointerRangeSize};
     void* data[] = {&type, &ordinal, &start, &size};
     const Current current(primary_);
-    primary_.check(driver_.cuPointerGetAttributes(4, attributes, data, address), "cuPointerGetAttributes",
-                   Code::kArgument, "destination " + hex(address));
+    const Result asked = driver_.cuPointerGetAttributes(4, attributes, data, address);
+    // Whatever else it says is about the device, not about the address.
+    primary_.check(asked, "cuPointerGetAttributes",
+                   asked == kInvalidValue ? Code::kArgument : Code::kDeviceInit,
+                   "destination " + hex(address));
     const std::string who = "destination " + hex(address) + ": ";
     if (type != kMemoryTypeDevice) {
       refuse(Code::kArgument, who + "expected memory of device " + std::to_string(primary_.ordinal()) +

@@ -51,6 +51,8 @@ void Layers::close() noexcept {
     munmap(word_, kPage);
   word_ = nullptr;
   word_there_ = 0;
+  if (marked_ != nullptr) static_cast<void>(driver.cuEventDestroy_v2(marked_));
+  marked_ = nullptr;
   for (std::vector<Event>* events : {&fences_, &due_, &waits_, &spare_}) {
     for (const Event event : *events) static_cast<void>(driver.cuEventDestroy_v2(event));
     events->clear();
@@ -88,9 +90,17 @@ std::uint32_t Layers::begin() {
 }
 
 void Layers::mark(std::uint32_t layer, Stream copies) {
-  if (word_there_ == 0) return;
-  primary_.check(primary_.driver().cuStreamWriteValue32_v2(copies, word_there_, layer, 0),
-                 "cuStreamWriteValue32", Code::kDeviceCopy);
+  const Driver& driver = primary_.driver();
+  if (word_there_ != 0) {
+    primary_.check(driver.cuStreamWriteValue32_v2(copies, word_there_, layer, 0), "cuStreamWriteValue32",
+                   Code::kDeviceCopy);
+  }
+  const std::lock_guard lock(mutex_);
+  if (marked_ == nullptr) {
+    primary_.check(driver.cuEventCreate(&marked_, kEventDisableTiming), "cuEventCreate", Code::kDeviceCopy);
+  }
+  primary_.check(driver.cuEventRecord(marked_, copies), "cuEventRecord", Code::kDeviceCopy);
+  marked_layer_ = layer;
 }
 
 void Layers::end(std::uint32_t layer) noexcept {
@@ -110,15 +120,22 @@ void Layers::check_stream(Stream stream) const {
 }
 
 void Layers::make_wait(Stream stream) {
-  if (word_there_ == 0) {
-    refuse(Code::kState, "cuda device " + std::to_string(primary_.ordinal()) +
-                             ": streams cannot wait for a layer: " + why_not_ + "; wait on the host");
-  }
+  const Driver& driver = primary_.driver();
   const Current current(primary_);
   check_stream(stream);
-  primary_.check(primary_.driver().cuStreamWaitValue32_v2(stream, word_there_, begun_.load(), kWaitValueGeq),
-                 "cuStreamWaitValue32", Code::kDeviceCopy);
   const std::lock_guard lock(mutex_);
+  if (marked_ != nullptr && marked_layer_ == begun_.load()) {
+    // All its copies are in the stream already: an order that the driver knows of serves better than a word.
+    primary_.check(driver.cuStreamWaitEvent(stream, marked_, 0), "cuStreamWaitEvent", Code::kDeviceCopy);
+    return;
+  }
+  if (word_there_ == 0) {
+    refuse(Code::kState, "cuda device " + std::to_string(primary_.ordinal()) +
+                             ": streams cannot wait for a layer whose copies are not all enqueued: " +
+                             why_not_ + "; wait on the host, or ask again after run");
+  }
+  primary_.check(driver.cuStreamWaitValue32_v2(stream, word_there_, begun_.load(), kWaitValueGeq),
+                 "cuStreamWaitValue32", Code::kDeviceCopy);
   std::erase_if(waits_, [this](Event event) {
     if (primary_.driver().cuEventQuery(event) == kNotReady) return false;
     spare_.push_back(event);

@@ -1,6 +1,7 @@
 // What streams of the model and the copies wait for in each other, without a host thread in between.
 //
-// A word of host memory holds the number of the last layer that is complete. The copy stream writes it behind
+// An event stands behind a layer's last copy: that is what a stream waits for once it is there. Before,
+// a word of host memory holds the number of the last layer that is complete. The copy stream writes it behind
 // a layer's last copy; a stream of the model that waits for the layer waits for the word. Where a layer
 // fails, the host writes it, so that no stream waits for ever; wait() then raises.
 #pragma once
@@ -44,6 +45,8 @@ class Layers {
   std::string why_not_;  // why streams cannot wait for a layer
   std::atomic<std::uint32_t> begun_{0};
   std::mutex mutex_;                 // of the events
+  Event marked_ = nullptr;           // behind the last copy of a layer,
+  std::uint32_t marked_layer_ = 0;   // of this one
   std::vector<Event> fences_, due_;  // recorded; and to be waited for by the layer in work
   std::vector<Event> waits_;         // each behind a stream's wait: the word must outlive it
   std::vector<Event> spare_;

@@ -8,6 +8,7 @@ import mmap
 import os
 import re
 import resource
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -320,18 +321,78 @@ def test_after_a_fork_the_child_is_refused(fake_cuda: FakeCuda) -> None:
         assert group.wrong(1, 0, EXPERTS) == [0]
 
 
+def test_after_a_failed_copy_the_group_recovers_on_the_same_device(chosen: FakeCuda, folder: Path) -> None:
+    """Destinations and pinned slots stay as they are."""
+    with (
+        Group("again", 0, 1, runtime_dir=folder) as group,
+        Transport(group, KINDS, num_experts=EXPERTS, device="cuda", piece_bytes=3000) as transport,
+    ):
+        before, destinations = chosen.alive, transport.destinations
+        chosen.set("fail=cuMemcpyHtoDAsync_v2:2:1")
+        with pytest.raises(errors.DeviceError) as caught:
+            transport.load(1, 1, EXPERTS, pattern_writer(1))
+        assert caught.value.code == 4 and caught.value.expert >= 0
+        transport.recover()
+        transport.load(1, 1, EXPERTS, pattern_writer(2))
+        assert transport.destinations == destinations
+        views = transport.host_views()
+        addresses = [view.ctypes.data for view in views]
+        assert _native.count_wrong_pattern(2, 1, 0, EXPERTS, list(KINDS), addresses) == (0, -1)
+        now = chosen.alive
+        assert {**now, "events": 0} == {**before, "events": 0}
+
+
+def test_a_lost_device_cannot_be_recovered_and_says_so(fake_cuda: FakeCuda, folder: Path) -> None:
+    def body() -> str:
+        fake = FakeCuda(Path(fake_cuda.path))
+        with (
+            Group("lost", 0, 1, runtime_dir=folder) as group,
+            Transport(group, KINDS, num_experts=EXPERTS, device=Cuda(0, driver=fake.path)) as transport,
+        ):
+            fake.set("lost_at=1")
+            with pytest.raises(errors.DeviceError):
+                transport.load(1, 1, EXPERTS, pattern_writer(1))
+            with pytest.raises(errors.DeviceError) as caught:
+                transport.recover()
+            return str(caught.value)
+
+    assert "cuPointerGetAttributes of destination" in str(_spawned(body, fake_cuda))
+
+
+def test_residents_are_copied_inside_the_device_and_arrivals_are_verified(chosen: FakeCuda, folder: Path) -> None:
+    with (
+        Group("resident", 0, 1, runtime_dir=folder) as group,
+        Transport(group, KINDS, num_experts=EXPERTS, device="cuda", piece_bytes=3000, verify="full") as transport,
+    ):
+        transport.load(1, 1, EXPERTS, pattern_writer(1))
+        places = list(zip(transport.destinations, KINDS, strict=True))
+        last = [address + 5 * nbytes for address, nbytes in places]
+        old = [transport.device.read(address, nbytes) for address, nbytes in zip(last, KINDS, strict=True)]
+        figures = transport.load(2, 1, EXPERTS, pattern_writer(2), resident={0: last})
+        assert (figures.bytes, figures.resident_bytes) == ((EXPERTS - 1) * sum(KINDS), sum(KINDS))
+        assert chosen.number("cuMemcpyDtoDAsync_v2") == len(KINDS)
+        assert chosen.number("cuMemcpyDtoHAsync_v2") > 2 * EXPERTS  # what was verified
+        assert [transport.device.read(address, nbytes) for address, nbytes in places] == old
+        wrong, _ = _native.count_wrong_pattern(2, 1, 0, EXPERTS, list(KINDS), transport.destinations)
+        assert wrong == 1  # all but the resident one
+
+
 def test_who_waits_for_copies_sleeps(fake_cuda: FakeCuda) -> None:
-    """While a copy is under way for long, the rank uses next to no processor time."""
+    """While copies are under way for long, the copying thread sleeps: it looks 20 times a second, no more."""
     with rig(fake_cuda, 1) as group:
         fake_cuda.set("hold=1")
         group.transports[0].join(1, 0, EXPERTS)
-        started = time.process_time()
-        Child(lambda: time.sleep(1.0)).result()
-        # run is waiting for nobody here: only the consumer and the driver's threads exist.
-        assert time.process_time() - started < 0.3
+        thread = threading.Thread(target=lambda: group.transports[0].run(1, 0, EXPERTS, pattern_writer(1)))
+        thread.start()
+        eventually(lambda: fake_cuda.number("cuLaunchHostFunc") > 0)
+        time.sleep(0.2)
+        asked = fake_cuda.number("cuEventQuery")
+        time.sleep(1.0)
+        assert fake_cuda.number("cuEventQuery") - asked < 200  # a spinning thread asks a million times
         fake_cuda.set("hold=0")
-        group.transports[0].run(1, 0, EXPERTS, pattern_writer(1))
+        thread.join(30)
         group.transports[0].wait(1)
+        assert group.wrong(1, 0, EXPERTS) == [0]
 
 
 def test_bells_are_asked_for_and_never_stall_the_copies(fake_cuda: FakeCuda) -> None:

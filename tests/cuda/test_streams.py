@@ -75,7 +75,9 @@ def test_a_stream_waits_for_the_bytes_and_the_host_does_not(
     assert seen == [0]
     thread.join(30)
     assert transport.wait(1).bytes == EXPERTS * sum(KINDS)
-    assert transport.wait(1, stream=stream.handle) is None  # a finished layer: it goes on at once
+    waits = fake_cuda.number("cuStreamWaitValue32_v2")
+    assert transport.wait(1, stream=stream.handle) is None  # a finished layer: it goes on at once,
+    assert fake_cuda.number("cuStreamWaitValue32_v2") == waits  # and in an order that the driver sees
     eventually(lambda: stream.idle)
 
 
@@ -196,9 +198,12 @@ def test_without_stream_memory_operations_only_that_is_refused(fake_cuda: FakeCu
         Group("old", 0, 1, runtime_dir=tmp_path / "run") as group,
         Transport(group, KINDS, num_experts=EXPERTS, device=device) as transport,
     ):
-        transport.load(1, 3, EXPERTS, pattern_writer(1))
-        with pytest.raises(errors.StateError, match=r"cannot wait for a layer: cuMemHostGetDevicePointer failed"):
+        transport.join(1, 3, EXPERTS)
+        with pytest.raises(errors.StateError, match="not all enqueued: cuMemHostGetDevicePointer failed.*after run"):
             transport.wait(1, stream=0)
+        transport.run(1, 3, EXPERTS, pattern_writer(1))
+        assert transport.wait(1, stream=0) is None
+        transport.wait(1)
     del device
 
 
