@@ -22,6 +22,7 @@ struct Shape {
   std::size_t slots;
   std::size_t piece_bytes;
   bool link;
+  bool cuda = false;
 };
 
 class Group {
@@ -86,8 +87,13 @@ class Group {
     o.experts = shape_.experts;
     o.slot_bytes = slot_bytes_;
     o.piece_bytes = shape_.piece_bytes;
-    o.device =
-        shape_.link ? make_link_device({.bytes_per_second = 4e9, .latency_ns = 1000}) : make_host_device();
+    if (shape_.cuda) {
+      o.device = make_cuda_device({.library = FAKE_CUDA, .ordinal = static_cast<int>(rank)});
+      o.device->pin(memory_.data() + rank * slots_ * slot_bytes_, slots_ * slot_bytes_);
+    } else {
+      o.device =
+          shape_.link ? make_link_device({.bytes_per_second = 4e9, .latency_ns = 1000}) : make_host_device();
+    }
     o.layer_limit_ns = o.join_limit_ns = 60'000 * kMillisecond;
     for (std::size_t s = 0; s < slots_; ++s) {
       add_slot(s, rank, o.local_slots);
@@ -119,7 +125,8 @@ void test_groups() {
       {1, {64, 8}, 5, 3, 2, 48, false},         {2, {4097, 1, 33}, 9, 3, 4, 1000, false},
       {4, {100}, 17, 3, 3, 512, false},         {2, {4097, 1, 33}, 9, 2, 2, 0, false},
       {8, {16, 16, 16, 16}, 6, 2, 2, 0, false}, {2, {4097, 1, 33}, 9, 3, 4, 1000, true},
-      {3, {64, 64}, 8, 2, 2, 0, true},
+      {3, {64, 64}, 8, 2, 2, 0, true},          {2, {4097, 1, 33}, 9, 3, 4, 1000, false, true},
+      {3, {64, 64}, 8, 2, 2, 0, false, true},
   };
   for (const Shape& shape : shapes) {
     Group group(shape);
@@ -138,7 +145,7 @@ void test_groups() {
 // races.
 void test_failures() {
   for (std::size_t round = 0; round < 24; ++round) {
-    Group group({3, {5000, 40}, 40, 3, 2, 700, round % 2 == 1});
+    Group group({3, {5000, 40}, 40, 3, 2, 700, round % 3 == 1, round % 3 == 2});
     const auto writer = make_pattern_writer(kSeed);
     std::thread closer([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
