@@ -27,6 +27,7 @@ struct Job {
   // Positions from this one on are empty on this rank: their pieces are acknowledged, not copied.
   std::size_t owned = SIZE_MAX;
   std::size_t device_layer = 0;  // where this rank puts it
+  std::uint32_t mark = 0;        // the device's number for it
 
   std::size_t owned_by(std::size_t rank) const {
     return owners.empty() ? SIZE_MAX

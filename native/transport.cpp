@@ -289,6 +289,9 @@ Statistics Transport::statistics() const {
   s.total_ns = load_relaxed(control.cell(l.producer_total_ns));
   s.h2d_ns = load_relaxed(control.cell(l.h2d_ns, options_.rank));
   s.bytes = load_relaxed(control.cell(l.bytes, options_.rank));
+  const Device::Pinned pinned = options_.device->pinned();
+  s.pinned_bytes = pinned.pinned;
+  s.unpinned_bytes = pinned.unpinned;
   return s;
 }
 
@@ -354,6 +357,28 @@ Statistics Transport::wait(std::uint64_t epoch) {
   LAYERCAST_FAULT_POINT("wait.returned");
   returned(epoch);
   return last_;
+}
+
+void Transport::stream_wait(std::uint64_t epoch, std::uintptr_t stream) {
+  check_owner();
+  const std::lock_guard lock(mutex_);  // close() comes before or after
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  const ControlBlock& control = member_.control;
+  const std::uint64_t joined = load_acquire(control.cell(control.layout().join_epoch, options_.rank));
+  if (epoch == 0 || epoch != joined) {
+    refuse(Code::kState, "wait(" + text(epoch) + "): a stream can wait for the epoch joined last, on rank " +
+                             text(options_.rank) + " that is " + text(joined));
+  }
+  if (load_acquire(control.cell(control.layout().consumer_done_epoch, options_.rank)) < epoch)
+    member_.check();
+  options_.device->stream_wait(stream);
+}
+
+void Transport::consumed(std::uintptr_t stream) {
+  check_owner();
+  const std::lock_guard lock(mutex_);
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  options_.device->wait_for_stream(stream);
 }
 
 std::vector<std::array<std::uint64_t, 3>> Transport::seats() const {

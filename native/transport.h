@@ -28,6 +28,7 @@ struct Statistics {
   std::uint64_t h2d_ns = 0, bytes = 0;                          // this rank's
   std::uint64_t pieces = 0, resident_bytes = 0;                 // this rank's
   bool direct = false;
+  std::uint64_t pinned_bytes = 0, unpinned_bytes = 0;  // host memory of this rank's device
 };
 
 class Transport {
@@ -43,6 +44,11 @@ class Transport {
   void join(Job job);
   void run(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts, Writer& writer);
   Statistics wait(std::uint64_t epoch);
+  // Makes a stream of the device wait for the layer joined last, and nobody on the host. From any thread. The
+  // stream goes on if the layer fails, too: wait tells.
+  void stream_wait(std::uint64_t epoch, std::uintptr_t stream);
+  // Layers joined from now on are copied when the work enqueued on the stream so far has finished.
+  void consumed(std::uintptr_t stream);
   // Gives a layer up, from any thread and any rank: run and wait of it end with Error(kCancelled) everywhere.
   // False: it is over already.
   bool cancel(std::uint64_t epoch);

@@ -30,6 +30,24 @@ MAX_SLOTS: int = 256
 
 MAX_EPOCH: int = 9223372036854775807
 
+def describe_array(array: Annotated[NDArray, dict(writable=False)]) -> tuple:
+    """
+    DLPack: address, bytes, whether rows lie one behind the other, on a CUDA device, which.
+    """
+
+def measure_copies(device: Device, from_: int, to: int, bytes: int, piece_bytes: int, rounds: int) -> int:
+    """
+    Nanoseconds that copies from pinned memory take, nothing else being in the way.
+    """
+
+def cuda_device(library: str, ordinal: int, strict: bool = True, batch: bool = False, patience_ms: int = 10000) -> Device:
+    """A GPU; an empty library is the usual one."""
+
+def cuda_driver(library: str) -> tuple:
+    """
+    The driver's version, and (ordinal, name, PCI bus id, bytes of memory) of every device.
+    """
+
 class Device:
     """Where a rank's experts go: destination memory and copies to it."""
 
@@ -40,6 +58,32 @@ class Device:
 
     @property
     def prompt(self) -> bool: ...
+
+    def close(self) -> None:
+        """Gives back what it holds, destination memory too. Idempotent."""
+
+    @property
+    def readable(self) -> bool: ...
+
+    @property
+    def bus_id(self) -> str: ...
+
+    @property
+    def pinned(self) -> tuple:
+        """Bytes that are pinned, bytes that could not be, and why."""
+
+    def allocate(self, bytes: int) -> int:
+        """Memory that lives as long as the device."""
+
+    def adopt(self, address: int, bytes: int) -> None: ...
+
+    def read(self, address: int, bytes: int) -> bytes:
+        """A copy of what lies there."""
+
+    def write(self, address: int, data: bytes) -> None:
+        """
+        Puts bytes there and waits for them; while no transport uses the device.
+        """
 
     def pin(self, address: int, bytes: int) -> None: ...
 
@@ -101,6 +145,10 @@ class Transport:
     def run(self, epoch: int, layer_id: int, expert_count: int, writer: Writer) -> None: ...
 
     def wait(self, epoch: int) -> dict: ...
+
+    def stream_wait(self, epoch: int, stream: int) -> None: ...
+
+    def consumed(self, stream: int) -> None: ...
 
     def close(self) -> None: ...
 

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from layercast import _native
+from layercast import _native, numa
+from layercast.devices import pin
 from layercast.errors import ConfigError, ResourceError, StateError
 from layercast.memory import headroom
 from layercast.sources import LayerSource
@@ -66,12 +67,14 @@ class Arena:
         for layer in chosen:
             self._starts[layer] = at
             at += self._layer_bytes(layer)
+        if device is not None and (node := numa.node_near(device.bus_id)) is not None:
+            numa.prefer(self._base, self.nbytes, node)
         if threads is None:
             threads = max(1, len(os.sched_getaffinity(0)) // tp)
         self._load(source, threads, progress)
         self._device = device
         if device is not None:
-            device.pin(self._base, self.nbytes)
+            pin(device, self._base, self.nbytes, f"arena of rank {rank}")
 
     def _layer_bytes(self, layer: int) -> int:
         # Each layer begins on a page: a device may pin and copy page-wise.

@@ -6,7 +6,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,13 @@ import numpy.typing as npt
 from layercast import _native, machine
 from layercast.arena import Arena
 from layercast.checkpoint.placement import Placement
-from layercast.devices import open_device
+from layercast.devices import Cuda, open_device
 from layercast.errors import ConfigError, GroupError, PeerClosed, PeerDied, StateError
 from layercast.geometry import ExpertLayout
 from layercast.group import Group
 from layercast.observe import LayerStatistics
 from layercast.session import Deadline, Session, Settings
+from layercast.tensors import Destination, Stream, addresses, stream_handle
 from layercast.timeline import Event
 from layercast.writers import ExpertWriter, Writer, as_writer
 
@@ -38,9 +39,9 @@ class Transport:
 
     `layout`: the expert's kinds and bytes per rank (or just the bytes per kind). `num_experts`: the most a layer may
     have. `device`: see `open_device`. `device_layers`: how many layers it can hold; each load names one.
-    `destinations`: one address per device layer and kind of num_experts x bytes each; None: the device allocates.
-    `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the devices; None:
-    what suits the caches (see `layercast.machine`). `arena`: this rank's `Arena`, for layers that skip the slots.
+    `destinations`: one address or tensor per device layer and kind of num_experts x bytes each; None: the device
+    allocates. `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the devices; None: what
+    suits the caches (see `layercast.machine`). `arena`: this rank's `Arena`, for layers that skip the slots.
     Limits in seconds, None for no limit: `timeout` without progress of a layer, `join_timeout` for a live peer that
     has not come, `writer_timeout` inside one call of the writer.
     `verify`: check the bytes of every piece ("full") or every 16th ("sample") on arrival, against a checksum that
@@ -58,11 +59,11 @@ class Transport:
         layout: ExpertLayout | Sequence[int],
         *,
         num_experts: int,
-        device: str | _native.Device = "host",
+        device: str | Cuda | _native.Device = "host",
         slots: int | None = None,
         piece_bytes: int | None = None,
         device_layers: int = 1,
-        destinations: Sequence[int] | None = None,
+        destinations: Sequence[Destination] | None = None,
         arena: Arena | None = None,
         timeout: Seconds = 60.0,
         join_timeout: Seconds = 600.0,
@@ -75,7 +76,7 @@ class Transport:
         self.layout = layout if isinstance(layout, ExpertLayout) else None
         self.rank, self.tp_size = group.rank, group.tp
         self.num_experts, self.device_layers = num_experts, device_layers
-        self.device = open_device(device)
+        self.device = open_device(device, group.rank)
         self.slots = machine.default_slots(self.device.prompt) if slots is None else slots
         _expect("slots", self.slots, 1, _native.MAX_SLOTS)
         self.piece_bytes = machine.default_piece_bytes(group.tp, self.slots) if piece_bytes is None else piece_bytes
@@ -99,18 +100,20 @@ class Transport:
         self._callable: tuple[ExpertWriter, Writer] | None = None
         self._joined = 0
         self._tag = group.next_tag("transport")
-        self._settings = Settings(
-            self.kind_bytes, num_experts, self.slots, self.piece_bytes, tuple(destinations or ()), options
-        )
+        self._adopted = destinations  # they live as long as this object does
+        wanted = [num_experts * nbytes for nbytes in self.kind_bytes]
+        places = addresses(destinations, wanted) if destinations else ()
+        self._settings = Settings(self.kind_bytes, num_experts, self.slots, self.piece_bytes, places, options)
         # In a list, for the finalizer: `recover` puts the next session into it.
         self._sessions = [Session(group, self._tag, self._settings, self.device)]
         # `close`, or the last reference dropped, or the interpreter's exit: whatever comes first.
-        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._sessions)
+        own = None if self.device is device else self.device  # who opened it closes it
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._sessions, own)
         self._arena: Arena | None = None
         if arena is not None:
             self.use_arena(arena)
 
-    def _check(self, destinations: Sequence[int] | None) -> None:
+    def _check(self, destinations: Sequence[Destination] | None) -> None:
         if not self.kind_bytes or min(self.kind_bytes) < 1:
             raise ConfigError(f"layout: expected the bytes of at least one kind, each > 0, got {self.kind_bytes}")
         _expect("num_experts", self.num_experts, 1)
@@ -209,10 +212,31 @@ class Transport:
         with self._figures():
             self._open().run(epoch, layer, count, native)
 
-    def wait(self, epoch: int) -> LayerStatistics:
-        """Wait until this rank's bytes of the layer are complete on its device."""
+    @overload
+    def wait(self, epoch: int) -> LayerStatistics: ...
+    @overload
+    def wait(self, epoch: int, *, stream: Stream) -> None: ...
+    def wait(self, epoch: int, *, stream: Stream | None = None) -> LayerStatistics | None:
+        """Wait until this rank's bytes of the layer are complete on its device.
+
+        With `stream` (a CUDA stream or its handle) that stream waits instead, and the call returns at once, with
+        nothing: work enqueued there from now on sees the layer. From any thread, between `join` and the next `join`.
+        The layer is still to be collected by a `wait` without it, which alone tells of a failure: then the stream
+        goes on all the same, and what it computes is worth nothing.
+        """
+        if stream is not None:
+            self._open().stream_wait(epoch, stream_handle(stream))
+            return None
         with self._figures():
             return LayerStatistics.from_native(self._open().wait(epoch))
+
+    def consumed(self, stream: Stream) -> None:
+        """Copies of layers joined from now on start when the work enqueued on `stream` so far has finished.
+
+        For a model that computes from the device layer on its own stream while the host goes on to the next layer.
+        Returns at once; from any thread. Raises StateError where the device has no streams.
+        """
+        self._open().consumed(stream_handle(stream))
 
     def load(
         self,
@@ -300,6 +324,7 @@ class Transport:
         return {
             "device": self.device.describe(),
             "slots": self.slots,
+            "slots_node": self._sessions[0].slots_node,
             "piece_bytes": self.piece_bytes,
             "writer_threads": self.writer_threads,
             "cpus": list(self.cpus) if self.cpus is not None else "anywhere",
@@ -308,12 +333,16 @@ class Transport:
         }
 
     def host_views(self, device_layer: int = 0) -> list[npt.NDArray[np.uint8]]:
-        """A device layer of a device whose memory is the host's: per kind uint8 [num_experts, bytes], no copy.
+        """A device layer, per kind uint8 [num_experts, bytes]: in place where its memory is the host's, else a copy.
 
-        Valid while the transport is open.
+        In place they are valid while the transport is open.
         """
         kinds = len(self.kind_bytes)
         addresses = self.destinations[device_layer * kinds : (device_layer + 1) * kinds]
+        if not self.device.readable:
+            sizes = [self.num_experts * nbytes for nbytes in self.kind_bytes]
+            copies = (self.device.read(*where) for where in zip(addresses, sizes, strict=True))
+            return [np.frombuffer(copy, np.uint8).reshape(self.num_experts, -1) for copy in copies]
         return [
             _as_array(address, self.num_experts, nbytes)
             for address, nbytes in zip(addresses, self.kind_bytes, strict=True)
@@ -350,11 +379,13 @@ class Transport:
         return self._callable[1]
 
 
-def _close(owner: int, sessions: list[Session]) -> None:
+def _close(owner: int, sessions: list[Session], device: _native.Device | None) -> None:
     if os.getpid() != owner:  # a forked child's copy: it ends with the child, and touches nothing
         return
     for session in sessions:
         session.close()
+    if device is not None:
+        device.close()
 
 
 def _selection(

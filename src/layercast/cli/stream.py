@@ -27,7 +27,7 @@ def stream(
         str | None, typer.Option(help="Instead of a checkpoint: a model's shape, such as glm-5-next.")
     ] = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks, a process each.")] = 2,
-    device: Annotated[str, typer.Option(help="host, or a simulated bus such as link:25GB/s.")] = "host",
+    device: Annotated[str, typer.Option(help="host, cuda, cuda:0, or a simulated bus: link:25GB/s.")] = "host",
     layers: Annotated[
         str | None, typer.Option(help="A count (2: the first two) or a range (3:44, both included).")
     ] = None,

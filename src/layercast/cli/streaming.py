@@ -20,7 +20,7 @@ from layercast import launch
 from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint
 from layercast.checkpoint.placement import PlacementKind
-from layercast.devices import open_device
+from layercast.devices import check_device, open_device
 from layercast.errors import ConfigError
 from layercast.geometry import OffGrid
 from layercast.group import Group
@@ -97,7 +97,7 @@ def run_rank(group: Group, plan: Plan, progress: Connection | None) -> RankRepor
     source = plan.open()
     if group.rank != 0:
         progress = None
-    device = open_device(plan.device)
+    device = open_device(plan.device, group.rank)
     started = time.monotonic()
     arena = None
     if plan.direct:
@@ -145,7 +145,7 @@ def _run_layer(
 
 def run(plan: Plan, console: Console) -> tuple[dict[str, Any], list[RankReport]]:
     """Runs the ranks behind a progress bar; returns the report that `--json` prints, and the ranks' own."""
-    open_device(plan.device)
+    check_device(plan.device, plan.tp)
     source = plan.open()
     layout = source.layout(plan.tp)
     reader, writer = multiprocessing.Pipe(duplex=False)
