@@ -13,6 +13,7 @@ from typing import Any
 from layercast import _native
 from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint
+from layercast.devices import Cuda
 from layercast.errors import ConfigError, StateError
 from layercast.group import Group
 from layercast.sources import CheckpointSource, LayerSource
@@ -49,7 +50,7 @@ class LayerStream:
         self,
         source: Checkpoint | LayerSource,
         group: Group,
-        device: str | _native.Device = "host",
+        device: str | Cuda | _native.Device = "host",
         depth: int = 2,
         *,
         layers: Sequence[int] | None = None,
