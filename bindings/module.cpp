@@ -157,6 +157,14 @@ void bind_devices(nb::module_& m) {
       .def_prop_ro("readable", &Device::readable)
       .def_prop_ro("bus_id", &Device::bus_id)
       .def_prop_ro(
+          "dlpack_device",
+          [](const Device& device) {
+            const int ordinal = device.cuda_ordinal();
+            return ordinal < 0 ? nb::make_tuple(nb::device::cpu::value, 0)
+                               : nb::make_tuple(nb::device::cuda::value, ordinal);
+          },
+          nb::sig("def dlpack_device(self) -> tuple[int, int]"), "DLPack's type and number of the device.")
+      .def_prop_ro(
           "pinned",
           [](const Device& device) {
             const Device::Pinned p = device.pinned();

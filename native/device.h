@@ -70,6 +70,8 @@ class Device {
   virtual Pinned pinned() const { return {}; }
   // Whether this process can read the destination in place.
   virtual bool readable() const { return true; }
+  // The device's number as CUDA counts in this process; -1: its memory is the host's.
+  virtual int cuda_ordinal() const { return -1; }
   // Where the device hangs on the machine, such as 0000:3b:00.0; empty: nowhere.
   virtual std::string bus_id() const { return {}; }
 

@@ -85,6 +85,7 @@ class CudaDevice final : public Device {
            driver_.version_text() + ")";
   }
   bool readable() const override { return false; }
+  int cuda_ordinal() const override { return primary_.ordinal(); }
   std::string bus_id() const override { return primary_.pci_bus_id(); }
 
   std::byte* allocate(std::size_t bytes) override {
@@ -309,12 +310,14 @@ class CudaDevice final : public Device {
     // The last bell has rung, or never will.
     if (bells_ != nullptr) static_cast<void>(driver_.cuStreamSynchronize(bells_));
     for (const InFlight& one : queue_) spare_.push_back(one.event);
-    layers_.close();
+    const bool unused = layers_.close(options_.patience_ns);
     for (const Event event : spare_) static_cast<void>(driver_.cuEventDestroy_v2(event));
     for (const Stream stream : {reads_, bells_, copies_}) {
       if (stream != nullptr) static_cast<void>(driver_.cuStreamDestroy_v2(stream));
     }
-    for (const Address address : allocated_) static_cast<void>(driver_.cuMemFree_v2(address));
+    if (unused) {
+      for (const Address address : allocated_) static_cast<void>(driver_.cuMemFree_v2(address));
+    }
     pins_.remove_all();
     static_cast<void>(driver_.cuCtxPopCurrent_v2(&popped));
     primary_.release();

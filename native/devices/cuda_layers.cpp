@@ -10,7 +10,6 @@ namespace layercast::cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::uint64_t kCloseNs = 1000 * kMillisecond;
 
 bool reached(std::uint32_t word, std::uint32_t layer) { return static_cast<std::int32_t>(word - layer) >= 0; }
 
@@ -41,14 +40,12 @@ void Layers::open() {
   word_ = nullptr;
 }
 
-void Layers::close() noexcept {
+bool Layers::close(std::uint64_t patience_ns) noexcept {
   const Driver& driver = primary_.driver();
   // Whoever still waits for a layer that will never come goes on.
   end(begun_.load());
-  // A stream that is still busy with what stood before its wait has yet to read the word: then the page
-  // stays.
-  if (word_ != nullptr && all_waits_over() && driver.cuMemHostUnregister(word_) == kSuccess)
-    munmap(word_, kPage);
+  const bool over = all_over(add_saturated(now_ns(), patience_ns));
+  if (word_ != nullptr && over && driver.cuMemHostUnregister(word_) == kSuccess) munmap(word_, kPage);
   word_ = nullptr;
   word_there_ = 0;
   if (marked_ != nullptr) static_cast<void>(driver.cuEventDestroy_v2(marked_));
@@ -57,14 +54,17 @@ void Layers::close() noexcept {
     for (const Event event : *events) static_cast<void>(driver.cuEventDestroy_v2(event));
     events->clear();
   }
+  return over;
 }
 
-bool Layers::all_waits_over() const noexcept {
-  const std::uint64_t until = now_ns() + kCloseNs;
-  for (const Event event : waits_) {
-    while (primary_.driver().cuEventQuery(event) == kNotReady) {
-      if (now_ns() > until) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+// Streams of the model have passed their waits and their fences.
+bool Layers::all_over(std::uint64_t until_ns) const noexcept {
+  for (const std::vector<Event>* events : {&waits_, &fences_, &due_}) {
+    for (const Event event : *events) {
+      while (primary_.driver().cuEventQuery(event) == kNotReady) {
+        if (now_ns() > until_ns) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
     }
   }
   return true;

@@ -24,7 +24,9 @@ class Layers {
 
   // All with the context current, but for begin and end.
   void open();
-  void close() noexcept;
+  // False: work of the model that may read the destination, or the word, has not ended in time; they must
+  // stay.
+  bool close(std::uint64_t patience_ns) noexcept;
   void mark(std::uint32_t layer, Stream copies);
   // Behind all fences that were set before the layer in work was begun.
   void wait_for_consumed(Stream copies);
@@ -37,7 +39,7 @@ class Layers {
  private:
   void check_stream(Stream stream) const;
   void record(Stream stream, std::vector<Event>& into);
-  bool all_waits_over() const noexcept;
+  bool all_over(std::uint64_t until_ns) const noexcept;
 
   const Primary& primary_;
   std::atomic<std::uint32_t>* word_ = nullptr;

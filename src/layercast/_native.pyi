@@ -69,6 +69,10 @@ class Device:
     def bus_id(self) -> str: ...
 
     @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's type and number of the device."""
+
+    @property
     def pinned(self) -> tuple:
         """Bytes that are pinned, bytes that could not be, and why."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,6 +153,17 @@ def test_a_later_layer_waits_for_what_the_model_still_reads(
     transport.wait(2)
     assert seen == [0]
     assert wrong(transport, 2) == 0
+
+
+def test_close_frees_nothing_that_the_model_still_reads(transport: Transport, stream: ModelStream) -> None:
+    transport.load(1, 3, EXPERTS, pattern_writer(1))
+    seen: list[bytes] = []
+    places = transport.destinations
+    late = kernel(lambda: time.sleep(0.3) or seen.append(ctypes.string_at(places[0], 16)))
+    stream.call(late)
+    transport.consumed(stream.handle)
+    transport.close()
+    assert len(seen) == 1
 
 
 def test_a_fence_behind_a_wait_for_the_same_layer_is_no_deadlock(

@@ -89,8 +89,8 @@ class View:
         return f"View({self.name}, {list(self.shape)} {self.dtype}{state})"
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's device type and number: (1, 0) for host memory."""
-        return _device_of(self._device)
+        """DLPack's device type and number: (1, 0) for host memory, (2, n) for GPU n."""
+        return self._device.dlpack_device
 
     def __dlpack__(
         self,
@@ -132,10 +132,6 @@ class View:
         """Have `call` called when the view ends, to end what was made of it."""
         self._lease.check()
         self._lease.on_release(call)
-
-
-def _device_of(device: _native.Device) -> tuple[int, int]:
-    return getattr(device, "dlpack_device", (_CPU, 0))
 
 
 class LayerWeights(Mapping[str, View]):
