@@ -49,7 +49,7 @@ MUTANTS = {
     "a failure that comes late takes a layer back": {"MUTANT": 18, "P": 1, "FAIL": 2},
     "one wish per rank": {"MUTANT": 19, "P": 1, "CANCEL": 2, "CANCELS": 2},
     "rank 0 passes over what it gave up": {"MUTANT": 20, "P": 1, "CANCEL": 2},
-    "a follower does not wait for the verdict": {"MUTANT": 21, "P": 1, "CANCEL": 2},
+    "a follower waits for another to give it up": {"MUTANT": 21, "P": 1, "CANCEL": 2},
 }
 LARGE_MUTANTS = {
     "poison without compare-and-swap": {"MUTANT": 8, "P": 1, "E": 1, "FAIL": 3},
