@@ -29,6 +29,9 @@ def demo(
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks, a process each.")] = _TP,
     device: Annotated[str, typer.Option(help="host, cuda, cuda:0, or a simulated bus: link:25GB/s.")] = "host",
     keep: Annotated[Path | None, typer.Option(help="Write the checkpoint to this new folder and keep it.")] = None,
+    prefill: Annotated[
+        bool, typer.Option(help="Compute with it too, where torch and transformers are installed.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Make a small Qwen3-MoE block-FP8 checkpoint, stream every layer to two ranks, verify every byte.
@@ -47,9 +50,10 @@ def demo(
         report, _ = run(plan, talk)
         if keep is None:
             report["source"] = "demo checkpoint (Qwen3-MoE, block-FP8)"  # its folder is gone in a moment
-        report["prefill"] = None if absent_packages() else [_prefill(path, ranks, device, talk) for ranks in (1, tp)]
+        computes = prefill and not absent_packages()
+        report["prefill"] = [_prefill(path, ranks, device, talk) for ranks in sorted({1, tp})] if computes else None
         code = finish(report, as_json)
-        if not as_json:
+        if prefill and not as_json:
             _show_prefill(report["prefill"], Console())
     raise typer.Exit(code)
 
