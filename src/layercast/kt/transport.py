@@ -1,6 +1,6 @@
-"""The four names that a framework which speaks version 2 of the control block (block-FP8 layerwise prefill) probes for.
+"""The four names of the drop-in module: version 2 of the control block (block-FP8 layerwise prefill).
 
-Region: at least `FP8_LAYERWISE_CONTROL_BYTES` bytes on a
+Such a framework probes a module for the four names below. Region: at least `FP8_LAYERWISE_CONTROL_BYTES` bytes on a
 64-byte boundary, shared by all ranks; ranks of another version-2 implementation may sit in the same group. Kinds in
 order: w13 weight, w13 scale, w2 weight, w2 scale.
 """
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from layercast import _native
-from layercast.devices import open_device
 from layercast.errors import ConfigError
 
 __all__ = [
@@ -45,8 +44,7 @@ class FP8LayerwiseTransport:
     `local_host_ptrs`: 8 addresses, [slot][kind]. `local_gpu_ptrs`: 4 addresses, one per kind, of num_experts x
     expert_nbytes[kind] bytes. `all_rank_host_ptrs`: 2 x tp_size x 4 addresses, [slot][rank][kind], on rank 0; else
     empty. `cuda_device` -1: the destination is host memory. `device`: a device object in place of `cuda_device`.
-    Blocks until the consumer works, raises where it cannot (ConfigError for an argument, and for a device what
-    `open_device` raises); waits for no peer. After `close` no access to the caller's memory remains.
+    Blocks until the consumer works; waits for no peer. After `close` no access to the caller's memory remains.
     """
 
     def __init__(
@@ -66,9 +64,12 @@ class FP8LayerwiseTransport:
         device: _native.Device | None = None,
     ) -> None:
         if device is None:
-            if cuda_device < -1:
-                raise ConfigError(f"cuda_device: expected 0 or more, or -1 for host memory, got {cuda_device}")
-            device = open_device("host" if cuda_device == -1 else f"cuda:{cuda_device}")
+            if cuda_device != -1:
+                raise ConfigError(
+                    f"cuda_device: {cuda_device} asks for a CUDA device, which this build does not have",
+                    hint="-1 means that the destination is host memory",
+                )
+            device = _native.host_device()
         if not 1 <= tp_size <= FP8_LAYERWISE_MAX_TP_SIZE:
             raise ConfigError(f"tp_size: expected 1..{FP8_LAYERWISE_MAX_TP_SIZE}, got {tp_size}")
         if len(local_gpu_ptrs) != _KINDS or len(expert_nbytes) != _KINDS:
@@ -77,10 +78,10 @@ class FP8LayerwiseTransport:
                 f"got {len(local_gpu_ptrs)} and {len(expert_nbytes)}"
             )
         _expect_non_negative(rank=rank, num_experts=num_experts, timeout_ms=timeout_ms)
+        self.expert_nbytes = tuple(expert_nbytes)
         self.rank = rank
         self.tp_size = tp_size
         self.num_experts = num_experts
-        self.expert_nbytes = tuple(expert_nbytes)
         self._native = _native.Transport(
             control=control_ptr,
             control_bytes=control_size,
