@@ -78,8 +78,8 @@ class FP8LayerwiseTransport:
                 f"got {len(local_gpu_ptrs)} and {len(expert_nbytes)}"
             )
         _expect_non_negative(rank=rank, num_experts=num_experts, timeout_ms=timeout_ms)
-        self.expert_nbytes = tuple(expert_nbytes)
         self.rank = rank
+        self.expert_nbytes = tuple(expert_nbytes)
         self.tp_size = tp_size
         self.num_experts = num_experts
         self._native = _native.Transport(
