@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NATIVE := $(wildcard native/*.* native/*/*.* bindings/*.*) CMakeLists.txt
-CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h)
+CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h tests/fake_cuda/*.cpp tests/fake_cuda/*.h)
 
 .PHONY: test-kt test-kt-installed model soak faults faults-quietly demo test lint format typing stubs pytest sanitize sanitize-one clean
 

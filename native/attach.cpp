@@ -21,7 +21,7 @@ void Transport::attach() {
   const auto attached = static_cast<std::uint32_t>(PeerState::kAttached);
   for (;;) {
     const std::uint64_t pid = load_acquire(own.pid);
-    if (seen == attached && (pid == 0 || process_start_time(pid) == own.start_time)) {
+    if (seen == attached && (pid == 0 || is_there({pid, own.start_time, own.pid_namespace}))) {
       refuse(Code::kState, "rank " + text(options_.rank) + " is taken by pid " + text(pid) +
                                "; two processes were given the same rank");
     }
@@ -31,6 +31,9 @@ void Transport::attach() {
     }
     if (state.compare_exchange_weak(seen, attached)) break;
   }
+  // Who reads between these stores must not take the last one's pid and this one's start for a process.
+  store_release(own.pid, 0);
+  std::atomic_thread_fence(std::memory_order_release);
   own.start_time = member_.self.start_time;
   own.pid_namespace = member_.self.pid_namespace;
   store_release(own.pid, member_.self.pid);  // "peer identity"
@@ -55,6 +58,10 @@ void Transport::check_job(const Job& job) const {
   if (job.streamed > options_.experts || (job.streamed < 1 && !job.selected)) {
     refuse(Code::kArgument,
            "expert_count: expected 1.." + text(options_.experts) + ", got " + text(job.streamed));
+  }
+  if (job.device_layer >= options_.device_layers) {
+    refuse(Code::kArgument, "device_layer: expected 0.." + text(options_.device_layers - 1) + ", got " +
+                                text(job.device_layer));
   }
   if (job.selection() != 0 && !member_.control.has_extension()) {
     refuse(Code::kArgument, "experts: this control region has no room for a selection; load whole layers");

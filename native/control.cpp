@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "clock.h"
+#include "fault.h"
 
 namespace layercast {
 
@@ -75,10 +76,8 @@ namespace {
 
 // /proc/PID/stat from behind the command's name on, which may hold blanks and parentheses; empty: no such
 // process.
-std::string process_stat(std::uint64_t pid) {
-  char path[48];
-  std::snprintf(path, sizeof path, "/proc/%llu/stat", static_cast<unsigned long long>(pid));
-  std::FILE* file = std::fopen(path, "re");
+std::string process_stat(const std::string& pid) {
+  std::FILE* file = std::fopen(("/proc/" + pid + "/stat").c_str(), "re");
   if (file == nullptr) return {};
   char text[1024];
   const std::size_t n = std::fread(text, 1, sizeof text - 1, file);
@@ -88,25 +87,33 @@ std::string process_stat(std::uint64_t pid) {
   return at == nullptr ? std::string() : std::string(at);
 }
 
-}  // namespace
-
-bool process_stopped(std::uint64_t pid) {
-  const std::string stat = process_stat(pid);
-  return stat.size() > 2 && (stat[2] == 'T' || stat[2] == 't');
-}
-
-std::uint64_t process_start_time(std::uint64_t pid) {
-  const std::string stat = process_stat(pid);
+// Field 22.
+std::uint64_t start_time(const std::string& stat) {
   const char* at = stat.empty() ? nullptr : stat.c_str();
   for (int field = 2; field < 22 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
   return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
 }
 
+}  // namespace
+
+bool process_stopped(std::uint64_t pid) {
+  const std::string stat = process_stat(std::to_string(pid));
+  return stat.size() > 2 && (stat[2] == 'T' || stat[2] == 't');
+}
+
+std::uint64_t process_start_time(std::uint64_t pid) { return start_time(process_stat(std::to_string(pid))); }
+
 Identity self_identity() {
   struct stat info{};
   const bool known = stat("/proc/self/ns/pid", &info) == 0;
-  const auto pid = static_cast<std::uint64_t>(getpid());
-  return {pid, process_start_time(pid), known ? static_cast<std::uint64_t>(info.st_ino) : 0};
+  // /proc may be another pid namespace's: only "self" is sure to be this process.
+  return {static_cast<std::uint64_t>(getpid()), start_time(process_stat("self")),
+          known ? static_cast<std::uint64_t>(info.st_ino) : 0};
+}
+
+bool is_there(const Identity& who) {
+  return who.pid_namespace != self_identity().pid_namespace || who.pid_namespace == 0 ||
+         process_start_time(who.pid) == who.start_time;
 }
 
 void ControlBlock::initialize(void* base, std::size_t bytes, std::uint64_t tp_size, std::uint64_t version,
@@ -140,7 +147,7 @@ void ControlBlock::initialize(void* base, std::size_t bytes, std::uint64_t tp_si
       const std::uint64_t pid = load_acquire(peer.pid);
       const bool open = pid != 0 && std::atomic_ref<const std::uint32_t>(peer.state).load() ==
                                         static_cast<std::uint32_t>(PeerState::kAttached);
-      if (open && process_start_time(pid) == peer.start_time) {
+      if (open && is_there({pid, peer.start_time, peer.pid_namespace})) {
         refuse(Code::kState, "control region: rank " + std::to_string(r) + " (pid " + std::to_string(pid) +
                                  ") still has it open; close every transport before initialising it again");
       }
@@ -290,24 +297,70 @@ void ControlBlock::open_layer(std::uint64_t epoch) const {
   if (has_extension_) store_release(layer_cell().verdict, verdict_of(epoch, Verdict::kOpen));
 }
 
-bool ControlBlock::close_layer(std::uint64_t epoch) const {
-  if (!has_extension_) return true;
+std::optional<Verdict> ControlBlock::verdict(std::uint64_t epoch) const {
+  if (!has_extension_) return std::nullopt;
+  const std::uint64_t seen = load_acquire(layer_cell().verdict);  // "verdict"
+  if (seen == 0 || seen >> 8 != (epoch & ~0ull >> 8)) return std::nullopt;
+  return static_cast<Verdict>(seen & 3);
+}
+
+// From open to anything else, once. The rank is part of the word: a rank that was held up between its look
+// and a store of its own would otherwise name itself in a later layer.
+bool ControlBlock::decide(std::uint64_t epoch, Verdict verdict, std::size_t by) const {
   std::uint64_t seen = verdict_of(epoch, Verdict::kOpen);
+  LAYERCAST_PAUSE_POINT();
   return std::atomic_ref<std::uint64_t>(layer_cell().verdict)
-      .compare_exchange_strong(seen, verdict_of(epoch, Verdict::kDone));
+      .compare_exchange_strong(seen, verdict_of(epoch, verdict, by));
+}
+
+bool ControlBlock::close_layer(std::uint64_t epoch) const {
+  return !has_extension_ || decide(epoch, Verdict::kDone, 0);
 }
 
 bool ControlBlock::cancel_layer(std::uint64_t epoch, std::size_t by) const {
-  if (!has_extension_) return false;
-  std::uint64_t seen = verdict_of(epoch, Verdict::kOpen);
-  if (load_acquire(layer_cell().verdict) != seen) return false;
-  store_relaxed(layer_cell().cancelled_by, by);  // two who cancel at once: either may be named
-  if (!std::atomic_ref<std::uint64_t>(layer_cell().verdict)
-           .compare_exchange_strong(seen, verdict_of(epoch, Verdict::kCancelled))) {
-    return false;
-  }
+  if (!has_extension_ || !decide(epoch, Verdict::kCancelled, by)) return false;
   ring_all();
   return true;
+}
+
+void ControlBlock::fail_layer(std::uint64_t epoch) const {
+  if (has_extension_) decide(epoch, Verdict::kFailed, 0);
+}
+
+bool ControlBlock::wish(std::size_t rank, std::uint64_t epoch) const {
+  // Rank 0 may still be looking for the epoch that it has just published: only what lies before is over.
+  const std::uint64_t active = load_acquire(cell(layout_.active_epoch));
+  std::uint64_t* place = nullptr;
+  for (std::uint64_t& one : wishes(rank).epochs) {
+    const std::uint64_t held = load_relaxed(one);
+    if (held == epoch) return true;
+    if (held == 0 || held < active) place = &one;
+  }
+  if (place == nullptr) return false;
+  store_release(*place, epoch);
+  return true;
+}
+
+bool ControlBlock::wished(std::uint64_t epoch) const { return next_wish(epoch - 1, epoch + 1) == epoch; }
+
+std::uint64_t ControlBlock::next_wish(std::uint64_t after, std::uint64_t before) const {
+  std::uint64_t first = 0;
+  for (std::size_t r = 0; has_extension_ && r < tp_size_; ++r) {
+    for (const std::uint64_t& one : wishes(r).epochs) {
+      const std::uint64_t held = load_acquire(one);
+      if (held > after && held < before && (first == 0 || held < first)) first = held;
+    }
+  }
+  return first;
+}
+
+std::size_t ControlBlock::wished_by(std::uint64_t epoch) const {
+  for (std::size_t r = 0; r < tp_size_; ++r) {
+    for (const std::uint64_t& one : wishes(r).epochs) {
+      if (load_acquire(one) == epoch) return r;
+    }
+  }
+  return 0;
 }
 
 std::uint64_t ControlBlock::progress() const {

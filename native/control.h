@@ -23,6 +23,9 @@ struct Identity {
 Identity self_identity();
 // Field 22 of /proc/PID/stat; 0 when there is no such process.
 std::uint64_t process_start_time(std::uint64_t pid);
+// Whether the process may still be there: no word of the kernel's says that it is not. A pid of another pid
+// namespace says nothing here.
+bool is_there(const Identity& who);
 // Whether the process is stopped: SIGSTOP, a terminal, a debugger.
 bool process_stopped(std::uint64_t pid);
 
@@ -56,6 +59,7 @@ class ControlBlock {
     return cell(layout_.ack_sequence, rank * layout_.slots + slot);
   }
   PeerCell& peer(std::size_t rank) const { return at<PeerCell>(layout_.peers, rank); }
+  WishCell& wishes(std::size_t rank) const { return at<WishCell>(layout_.wishes, rank); }
   LayerCell& layer_cell() const { return at<LayerCell>(layout_.layer_cell); }
   ErrorDetail& error_detail() const { return at<ErrorDetail>(layout_.error_detail); }
   std::uint64_t& checksum(std::size_t slot, std::size_t rank) const {
@@ -80,26 +84,38 @@ class ControlBlock {
   // The cause; waits at most 10 ms for a claimer that is still writing.
   std::optional<Error> failure() const;
 
-  // A layer ends once: done by rank 0, or given up by any rank, whichever decides first ("verdict"). Without
-  // an extension it can only be done.
+  // A layer ends once: done by rank 0, given up by any rank, or failed as far as any rank has told its
+  // caller, whichever decides first ("verdict"). Without an extension it can only be done.
   void open_layer(std::uint64_t epoch) const;
-  bool close_layer(std::uint64_t epoch) const;                   // false: given up before
+  bool close_layer(std::uint64_t epoch) const;                   // false: it has ended otherwise
   bool cancel_layer(std::uint64_t epoch, std::size_t by) const;  // false: it is not open
-  bool cancelled(std::uint64_t epoch) const {
-    return has_extension_ && load_acquire(layer_cell().verdict) == verdict_of(epoch, Verdict::kCancelled);
-  }
+  void fail_layer(std::uint64_t epoch) const;
+  // What became of it; nothing where the cell speaks of another epoch.
+  std::optional<Verdict> verdict(std::uint64_t epoch) const;
+  bool cancelled(std::uint64_t epoch) const { return verdict(epoch) == Verdict::kCancelled; }
+  std::size_t cancelled_by() const { return load_acquire(layer_cell().verdict) >> 2 & (kMaxRanks - 1); }
+
+  // A layer given up before rank 0 published it ("cancel wish": stored before a look at active_epoch, looked
+  // for after active_epoch was stored). False: no room for one more.
+  bool wish(std::size_t rank, std::uint64_t epoch) const;
+  bool wished(std::uint64_t epoch) const;
+  // The first epoch above `after` and below `before` that anybody gave up; 0: none.
+  std::uint64_t next_wish(std::uint64_t after, std::uint64_t before) const;
+  // Whoever gave it up; it must have been.
+  std::size_t wished_by(std::uint64_t epoch) const;
 
   // Sum of all counters that move while a layer moves: only "changed" matters.
   std::uint64_t progress() const;
 
  private:
-  static std::uint64_t verdict_of(std::uint64_t epoch, Verdict verdict) {
-    return epoch << 2 | static_cast<std::uint64_t>(verdict);
+  static std::uint64_t verdict_of(std::uint64_t epoch, Verdict verdict, std::size_t by = 0) {
+    return epoch << 8 | by << 2 | static_cast<std::uint64_t>(verdict);
   }
   template <class T>
   T& at(std::size_t offset, std::size_t index = 0) const {
     return *reinterpret_cast<T*>(base_ + offset + index * sizeof(T));
   }
+  bool decide(std::uint64_t epoch, Verdict verdict, std::size_t by) const;
   Header& header() const { return at<Header>(0); }
   void adopt_extension(std::size_t bytes);
 

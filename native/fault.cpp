@@ -75,3 +75,47 @@ void fault_point(const char* name) {
 }  // namespace layercast
 
 #endif
+
+#ifdef LAYERCAST_PAUSES
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace layercast {
+
+namespace {
+
+std::atomic<std::uint32_t>& pauses() {
+  static std::atomic<std::uint32_t> one_in{0};
+  return one_in;
+}
+
+std::uint64_t next_random() {
+  static std::atomic<std::uint64_t> seed{0x9e3779b97f4a7c15};
+  thread_local std::uint64_t state = seed.fetch_add(0x9e3779b97f4a7c15);
+  state ^= state << 13;
+  state ^= state >> 7;
+  return state ^= state << 17;
+}
+
+}  // namespace
+
+void arm_pauses(std::uint32_t one_in) { pauses().store(one_in); }
+
+void pause_point() {
+  const std::uint32_t one_in = pauses().load(std::memory_order_relaxed);
+  if (one_in == 0) return;
+  const std::uint64_t random = next_random();
+  if (random % one_in != 0) return;
+  if (random / one_in % 4 == 0) {
+    sched_yield();
+  } else {
+    usleep(static_cast<useconds_t>(random / one_in % 300));
+  }
+}
+
+}  // namespace layercast
+
+#endif

@@ -25,3 +25,21 @@ void fault_point(const char* name);
 #else
 #define LAYERCAST_FAULT_POINT(name) static_cast<void>(0)
 #endif
+
+// Between two looks of a race: a test build may leave the processor here, so that the others go on meanwhile.
+#ifdef LAYERCAST_PAUSES
+
+#include <cstdint>
+
+namespace layercast {
+
+// One pass in `one_in` of every thread pauses, at random; 0: none does.
+void arm_pauses(std::uint32_t one_in);
+void pause_point();
+
+}  // namespace layercast
+
+#define LAYERCAST_PAUSE_POINT() ::layercast::pause_point()
+#else
+#define LAYERCAST_PAUSE_POINT() static_cast<void>(0)
+#endif

@@ -4,7 +4,7 @@
 //   header | poison, error_* | active_epoch .. producer_done_epoch | join, consumer_done, wait_returned
 //   [rank] | ready[slot]{sequence, epoch, number} | ack_sequence[rank][slot] | times | h2d_ns[rank] |
 //   bytes[rank] | extension: header, error detail, layer | doorbell[rank][2] | peer[rank] |
-//   checksum[slot][rank]
+//   checksum[slot][rank] | wishes[rank]
 //
 // All cells are 64 bytes, a cache line, a little-endian uint64 at offset 0. Other instances than (8 ranks, 2
 // slots) have the same cells in the same order; they carry version 3 and their ranks and slots in the header.
@@ -55,7 +55,7 @@ struct alignas(kCellBytes) PeerCell {
   std::uint64_t beats;          // heartbeats of a working writer; only "changed" matters
   std::int64_t layer;           // its arguments of join, for messages
   std::uint64_t expert_count;
-  std::uint64_t cancel_wish;  // an epoch that this rank has given up before rank 0 published it
+  std::uint64_t padding;
 };
 static_assert(sizeof(PeerCell) == kCellBytes);
 
@@ -86,13 +86,20 @@ struct LayerCell {
   std::uint64_t whole_experts;  // 1: pieces hold whole experts ("piece": before the first ready.sequence)
   std::uint64_t direct;         // 1: every rank copies from its own arena, nothing passes the slots ("piece")
   std::uint64_t selection;      // digest of the experts meant ("epoch": before active_epoch)
-  std::uint64_t verdict;        // epoch << 2 | Verdict: whether it is done or given up is decided once
-  std::uint64_t cancelled_by;   // the rank; written before the verdict
-  std::uint64_t padding[3];
+  std::uint64_t verdict;        // epoch << 8 | who gave it up << 2 | Verdict: how it ends is decided once
+  std::uint64_t padding[4];
 };
 static_assert(sizeof(LayerCell) == kCellBytes);
 
-enum class Verdict : std::uint64_t { kOpen = 1, kDone = 2, kCancelled = 3 };
+enum class Verdict : std::uint64_t { kFailed = 0, kOpen = 1, kDone = 2, kCancelled = 3 };
+static_assert(kMaxRanks <= 64, "the verdict has six bits for who gave the layer up");
+
+// Epochs that a rank has given up before rank 0 published them; a place is free when its epoch is over.
+inline constexpr std::size_t kWishes = 8;
+struct alignas(kCellBytes) WishCell {
+  std::uint64_t epochs[kWishes];
+};
+static_assert(sizeof(WishCell) == kCellBytes);
 
 enum Bell : std::size_t { kCallerBell = 0, kConsumerBell = 1, kBellsPerRank = 2 };
 inline constexpr std::size_t kReadyCells = 3;  // sequence, epoch, number
@@ -106,7 +113,7 @@ struct Layout {
   std::size_t ready, ack_sequence;
   std::size_t layer_start_ns, writer_ns, slot_wait_ns, producer_total_ns, h2d_ns, bytes;
   std::size_t struct_bytes;
-  std::size_t extension, error_detail, layer_cell, doorbells, peers, checksums, region_bytes;
+  std::size_t extension, error_detail, layer_cell, doorbells, peers, checksums, wishes, region_bytes;
 };
 
 constexpr Layout layout_of(std::size_t ranks, std::size_t slots) {
@@ -147,6 +154,7 @@ constexpr Layout layout_of(std::size_t ranks, std::size_t slots) {
   l.peers = take(ranks);
   l.checksums = at;  // [slot][rank], uint64 close together: rank 0 writes, each consumer reads its own
   take((slots * ranks * sizeof(std::uint64_t) + kCellBytes - 1) / kCellBytes);
+  l.wishes = take(ranks);
   l.region_bytes = at;
   return l;
 }

@@ -24,7 +24,7 @@ Liveness::Liveness(Member& member, const TransportOptions& options, const Produc
       producer_(producer),
       wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       pidfds_(options.tp_size, -1),
-      watched_(options.tp_size, 0) {
+      watched_(options.tp_size) {
   if (wake_fd_ < 0) refuse(Code::kResource, "no file descriptor left to watch the other ranks with");
   thread_ = std::thread([this] { loop(); });
 }
@@ -45,8 +45,13 @@ void Liveness::stop() {
   close(wake_fd_);
 }
 
-void Liveness::report_death(std::size_t rank, std::uint64_t pid, const char* how) const {
-  if (member_.control.state(rank) == PeerState::kClosed) return;  // it had left before
+void Liveness::report_death(std::size_t rank, std::uint64_t pid, std::uint64_t started,
+                            const char* how) const {
+  if (rank >= options_.tp_size || member_.control.state(rank) == PeerState::kClosed) return;  // it had left
+  if (!member_.control.is_foreign(rank)) {
+    const PeerCell& seat = member_.control.peer(rank);
+    if (load_acquire(seat.pid) != pid || seat.start_time != started) return;  // another sits there by now
+  }
   Error error(Code::kPeerDied,
               "rank " + std::to_string(rank) + " (pid " + std::to_string(pid) + ") died: " + how);
   error.rank = static_cast<std::int64_t>(rank);
@@ -59,14 +64,19 @@ void Liveness::watch_newcomers() {
   if (!control.has_extension()) return;
   for (std::size_t r = 0; r < options_.tp_size; ++r) {
     const std::uint64_t pid = load_acquire(control.peer(r).pid);  // "peer identity"
-    if (pid == 0 || pid == watched_[r] || pid == member_.self.pid) continue;
-    if (control.peer(r).pid_namespace != member_.self.pid_namespace) continue;
+    if (pid == 0) continue;
+    const Watched who{pid, control.peer(r).start_time};
+    const std::uint64_t space = control.peer(r).pid_namespace;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (load_relaxed(control.peer(r).pid) != pid || who == watched_[r]) continue;
+    // Across pid namespaces its number says nothing here: its socket does ("report_death").
+    if (space == 0 || space != member_.self.pid_namespace || pid == member_.self.pid) continue;
     if (pidfds_[r] >= 0) close(pidfds_[r]);
     pidfds_[r] = open_pidfd(pid);
-    watched_[r] = pid;
+    watched_[r] = who;
     // A pid number proves nothing: the process behind it may be another by now.
-    const bool gone = pidfds_[r] < 0 ? errno == ESRCH : process_start_time(pid) != control.peer(r).start_time;
-    if (gone) report_death(r, pid, "the kernel knows no such process any more");
+    const bool gone = pidfds_[r] < 0 ? errno == ESRCH : process_start_time(pid) != who.started;
+    if (gone) report_death(r, pid, who.started, "the kernel knows no such process any more");
   }
 }
 
@@ -116,7 +126,8 @@ void Liveness::loop() {
     [[maybe_unused]] const ssize_t n = read(wake_fd_, &drained, sizeof drained);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       if ((fds[i + 1].revents & POLLIN) == 0) continue;
-      report_death(ranks[i], watched_[ranks[i]], "the kernel reports the end of its process");
+      const Watched& who = watched_[ranks[i]];
+      report_death(ranks[i], who.pid, who.started, "the kernel reports the end of its process");
       close(pidfds_[ranks[i]]);
       pidfds_[ranks[i]] = -1;  // said once; `watched_` keeps its pid
     }

@@ -22,9 +22,14 @@ class Liveness {
 
   // For peers that the kernel does not show us (another pid namespace), whoever holds a socket to them
   // reports.
-  void report_death(std::size_t rank, std::uint64_t pid, const char* how) const;
+  // `started`: what tells it from other processes of the same number.
+  void report_death(std::size_t rank, std::uint64_t pid, std::uint64_t started, const char* how) const;
 
  private:
+  struct Watched {
+    std::uint64_t pid = 0, started = 0;
+    bool operator==(const Watched&) const = default;
+  };
   void loop();
   void watch_newcomers();
   int next_timeout_ms() const;
@@ -34,8 +39,8 @@ class Liveness {
   const TransportOptions& options_;
   const Producer* producer_;
   int wake_fd_;
-  std::vector<int> pidfds_;             // per rank; -1: not watched
-  std::vector<std::uint64_t> watched_;  // per rank: the pid behind it
+  std::vector<int> pidfds_;       // per rank; -1: not watched
+  std::vector<Watched> watched_;  // per rank: the process behind it
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -34,7 +34,7 @@ void Member::check() const {
 }
 
 Error Member::cancellation(std::uint64_t its_epoch, std::int64_t its_layer) const {
-  const std::size_t by = load_relaxed(control.layer_cell().cancelled_by);
+  const std::size_t by = control.cancelled_by();
   Error error(Code::kCancelled, who(by) + " cancelled epoch " + std::to_string(its_epoch) + " (layer " +
                                     std::to_string(its_layer) + ")");
   error.rank = static_cast<std::int64_t>(by);

@@ -147,8 +147,9 @@ bool Producer::is_verified(std::size_t piece) const {
 void Producer::record_checksums(const Worker& worker, std::size_t slot) {
   for (std::size_t r = 0; r < options_.tp_size; ++r) {
     PieceChecksum sum;
+    const std::size_t owned = job_->owned_by(r);
     for (const Run& run : worker.runs) {
-      if (writer_->owns(r, run.expert)) sum.add(slots_.address(slot, r, run), run.bytes);
+      if (run.expert < owned) sum.add(slots_.address(slot, r, run), run.bytes);
     }
     store_relaxed(member_.control.checksum(slot, r), sum.value());
   }
@@ -258,7 +259,12 @@ void Producer::run(const Job& job, Writer& writer, Waiter& waiter) {
   store_relaxed(control.cell(layout.slot_wait_ns), wait_ns);
   store_relaxed(control.cell(layout.producer_total_ns), now_ns() - start);
   LAYERCAST_FAULT_POINT("producer.before_done");
-  if (!control.close_layer(job.epoch)) member_.check();                // given up at the last moment
+  LAYERCAST_PAUSE_POINT();
+  if (!control.close_layer(job.epoch)) {  // given up or failed at the last moment
+    member_.check();
+    refuse(Code::kProtocol, "epoch " + std::to_string(job.epoch) + " has ended before rank 0 ended it");
+  }
+  LAYERCAST_PAUSE_POINT();
   store_release(control.cell(layout.producer_done_epoch), job.epoch);  // "producer done": statistics
   member_.ring_callers();
 }

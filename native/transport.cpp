@@ -44,14 +44,15 @@ Transport::Transport(TransportOptions options)
     : options_(std::move(options)), owner_(getpid()), member_(options_), trace_(options_.trace_events) {
   check_options(options_, member_.control);
   if (member_.control.poisoned()) member_.check();
-  const std::size_t kinds = options_.kind_bytes.size();
-  if (options_.destinations.empty()) {
-    for (std::size_t k = 0; k < kinds; ++k) {
-      options_.destinations.push_back(options_.device->allocate(options_.kind_bytes[k] * options_.experts));
-    }
-  } else {
-    for (std::size_t k = 0; k < kinds; ++k) {
-      options_.device->adopt(options_.destinations[k], options_.kind_bytes[k] * options_.experts);
+  const bool allocates = options_.destinations.empty();
+  for (std::size_t layer = 0; layer < options_.device_layers; ++layer) {
+    for (std::size_t k = 0; k < options_.kind_bytes.size(); ++k) {
+      const std::size_t bytes = options_.kind_bytes[k] * options_.experts;
+      if (allocates) {
+        options_.destinations.push_back(options_.device->allocate(bytes));
+      } else {
+        options_.device->adopt(options_.destinations[layer * options_.kind_bytes.size() + k], bytes);
+      }
     }
   }
   attach();
@@ -80,14 +81,16 @@ std::uint64_t Transport::last_epoch() const {
 void Transport::join(Job job) {
   const Call call(*this);
   check_job(job);
-  if (joined_ != returned_ && member_.cancelled()) give_up();  // nobody waited for it any more
-  member_.check();
   const std::uint64_t epoch = job.epoch;
+  place(job);
+  if (joined_ != returned_) settle_given_up();  // nobody waited for it any more
+  member_.check();
   if (joined_ != returned_) {
     refuse(Code::kState, "join(" + text(epoch) + "): epoch " + text(joined_) +
                              " has not been waited for on rank " + text(options_.rank));
   }
-  const std::uint64_t newest = std::max(joined_.load(), options_.rank == 0 ? last_epoch() : 0);
+  const std::uint64_t newest =
+      std::max({joined_.load(), left_behind(), options_.rank == 0 ? last_epoch() : 0});
   if (epoch <= newest) {
     refuse(Code::kArgument,
            "epoch: expected more than " + text(newest) + ", the last one of this group, got " + text(epoch));
@@ -106,7 +109,7 @@ void Transport::join(Job job) {
   }
   LAYERCAST_FAULT_POINT("join.after_epoch");
   joined_ = epoch;
-  given_up_ = false;
+  cancellation_.reset();
   job_ = job;
   member_.layer.store(job.layer);
   member_.epoch.store(epoch);
@@ -115,127 +118,24 @@ void Transport::join(Job job) {
   if (member_.control.has_extension()) member_.control.bell(0, kCallerBell).ring();
 }
 
-void Transport::join_wait(const std::function<bool()>& ready, const std::function<Member::Stall()>& missing,
-                          const std::function<void()>& each_look) {
-  member_.wait(
-      waiter_, options_.join_limit_ns, member_.control.any_foreign(), options_.interrupted, ready,
-      [&](std::uint64_t ns) {
-        Member::Stall stall = missing();
-        stall.text = "rank " + text(options_.rank) + " waited " + text(ns / kMillisecond) +
-                     " ms in join for " + stall.text + "; it " + member_.doing(stall.rank);
-        return stall;
-      },
-      [&] {
-        liveness_->look();
-        each_look();
-      });
-}
-
-void Transport::wait_all_returned() {
-  const ControlBlock& control = member_.control;
-  const std::uint64_t previous = last_epoch();
-  const std::size_t cells = control.layout().wait_returned_epoch;
-  const auto behind = [&]() -> std::size_t {
-    for (std::size_t r = 0; r < options_.tp_size; ++r) {
-      if (load_acquire(control.cell(cells, r)) < previous) return r;
-    }
-    return options_.tp_size;
-  };
-  if (behind() == options_.tp_size) return;
-  join_wait([&] { return behind() == options_.tp_size; },
-            [&] {
-              const std::size_t r = std::min(behind(), options_.tp_size - 1);  // it may have come just now
-              return Member::Stall{r, member_.who(r) + " to return from wait(" + text(previous) + ")"};
-            },
-            [&] {
-              const std::size_t r = behind();
-              if (r < options_.tp_size) member_.check_open(r);
-            });
-}
-
-void Transport::lead(const Job& job) {
-  const ControlBlock& control = member_.control;
-  const Layout& layout = control.layout();
-  for (std::size_t r = 0; r < options_.tp_size; ++r) member_.check_open(r);
-  wait_all_returned();
-  store_relaxed(control.cell(layout.layer_id), static_cast<std::uint64_t>(job.layer));
-  store_relaxed(control.cell(layout.expert_count), job.streamed);
-  if (control.has_extension()) store_relaxed(control.layer_cell().selection, job.selection());
-  store_relaxed(control.cell(layout.layer_start_ns), now_ns());
-  for (const std::size_t offset : {layout.writer_ns, layout.slot_wait_ns, layout.producer_total_ns}) {
-    store_relaxed(control.cell(offset), 0);
+// Where ranks own whole experts: how many this one has.
+void Transport::place(Job& job) const {
+  if (job.owners.empty()) return;
+  if (job.selected || !job.residents.empty()) {
+    refuse(Code::kArgument,
+           "placement: whole experts per rank travel all; selected or resident ones do not go with it");
   }
+  std::size_t most = 0, known = 0;
   for (std::size_t r = 0; r < options_.tp_size; ++r) {
-    store_relaxed(control.cell(layout.h2d_ns, r), 0);
-    store_relaxed(control.cell(layout.bytes, r), 0);
+    known += job.owned_by(r);
+    most = std::max(most, job.owned_by(r));
   }
-  control.open_layer(job.epoch);
-  store_release(control.cell(layout.active_epoch), job.epoch);  // "epoch": layer, count, zeroed statistics
-  member_.ring_callers();
-  // A rank that gave the layer up before it was published has left a wish; it looks at active_epoch after.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (std::size_t r = 0; control.has_extension() && r < options_.tp_size; ++r) {
-    if (load_relaxed(control.peer(r).cancel_wish) == job.epoch) control.cancel_layer(job.epoch, r);
+  if (known != job.owners.size() || most != job.streamed) {
+    refuse(Code::kArgument, "placement: its " + text(job.owners.size()) + " experts take " + text(most) +
+                                " positions on ranks 0 to " + text(options_.tp_size - 1) + ", which own " +
+                                text(known) + "; join was given " + text(job.streamed) + " positions");
   }
-}
-
-void Transport::follow(const Job& job) {
-  const ControlBlock& control = member_.control;
-  const Layout& layout = control.layout();
-  const std::uint64_t epoch = job.epoch;
-  const auto active = [&] { return load_acquire(control.cell(layout.active_epoch)); };  // "epoch"
-  // A layer that was given up is over for a rank that never entered it.
-  const auto skip_cancelled = [&] {
-    const std::uint64_t seen = active();
-    if (seen < epoch && control.cancelled(seen)) returned(seen);
-  };
-  // T12: rank 0 is in a layer that this rank has not joined and does not mean to.
-  const auto refuse_other = [&] {
-    const std::uint64_t seen = active();
-    const bool open = seen > joined_ && load_acquire(control.cell(layout.producer_done_epoch)) < seen &&
-                      !control.cancelled(seen);
-    if (seen == epoch || (seen < epoch && !open)) return;
-    Error error(Code::kProtocol, "rank " + text(options_.rank) + " joined epoch " + text(epoch) +
-                                     ", rank 0 is in epoch " + text(seen));
-    member_.fail(error);
-    throw error;
-  };
-  for (;;) {
-    skip_cancelled();
-    refuse_other();
-    const std::uint64_t last = active();  // one look: the epoch may come between two
-    if (last >= epoch) break;
-    join_wait([&] { return active() != last; },
-              [&] {
-                return Member::Stall{
-                    0, member_.who(0) + " to publish epoch " + text(epoch) + "; its last is " + text(last)};
-              },
-              [&] { member_.check_open(0); });
-  }
-  compare_jobs(job);
-}
-
-void Transport::compare_jobs(const Job& job) {
-  const ControlBlock& control = member_.control;
-  const Layout& layout = control.layout();
-  const auto their_layer = static_cast<std::int64_t>(load_relaxed(control.cell(layout.layer_id)));
-  const std::uint64_t their_experts = load_relaxed(control.cell(layout.expert_count));
-  const std::uint64_t theirs = control.has_extension() ? load_relaxed(control.layer_cell().selection) : 0;
-  const bool foreign = control.is_foreign(0);
-  if (their_layer == job.layer && their_experts == job.streamed && (foreign || theirs == job.selection())) {
-    return;
-  }
-  const auto said = [](std::int64_t layer, std::uint64_t experts, std::uint64_t selection) {
-    return "layer " + std::to_string(layer) + " with " + text(experts) + " experts" +
-           (selection == 0 ? "" : " (selection " + text(selection % 1'000'000) + ")");
-  };
-  Error error(Code::kProtocol,
-              "epoch " + text(job.epoch) + ": rank 0 joined " + said(their_layer, their_experts, theirs) +
-                  ", rank " + text(options_.rank) + " " + said(job.layer, job.streamed, job.selection()));
-  error.epoch = job.epoch;
-  error.layer = job.layer;
-  member_.fail(error);
-  throw error;
+  job.owned = job.owned_by(options_.rank);
 }
 
 bool Transport::cancel(std::uint64_t epoch) {
@@ -250,9 +150,15 @@ bool Transport::cancel(std::uint64_t epoch) {
     refuse(Code::kState, "cancel(" + text(epoch) + "): not every rank of this group understands it");
   }
   if (control.poisoned()) member_.check();
-  store_relaxed(control.peer(options_.rank).cancel_wish, epoch);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (last_epoch() < epoch) return true;  // rank 0 will find the wish when it publishes the layer
+  if (last_epoch() < epoch) {
+    if (!control.wish(options_.rank, epoch)) {
+      refuse(Code::kState, "cancel(" + text(epoch) + "): this rank has given up " + text(kWishes) +
+                               " layers ahead of rank 0, which is in epoch " + text(last_epoch()));
+    }
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // "cancel wish"
+    LAYERCAST_PAUSE_POINT();
+    if (last_epoch() < epoch) return true;  // rank 0 will find the wish when it publishes the layer
+  }
   return control.cancel_layer(epoch, options_.rank) || control.cancelled(epoch);
 }
 
@@ -284,12 +190,20 @@ void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t exper
                                 std::to_string(layer) + " with " + text(experts));
   }
   if (job_.streamed != 0) writer.check(layer, job_.needed(), options_.tp_size, options_.kind_bytes);
+  for (std::size_t r = 0; !job_.owners.empty() && r < options_.tp_size; ++r) {
+    for (std::size_t position = 0; position < job_.owned_by(r); ++position) {
+      if (!writer.owns(r, position)) {
+        refuse(Code::kArgument, "run(" + text(epoch) + "): the writer has nothing for rank " + text(r) +
+                                    "'s position " + text(position) + "; was it made for another placement?");
+      }
+    }
+  }
   try {
     member_.check();
     ran_ = epoch;
     producer_->run(job_, writer, waiter_);
   } catch (Error& error) {
-    if (error.code == Code::kCancelled && error.from_group) give_up();
+    if (error.code == Code::kCancelled && error.from_group) give_up(error);
     if (error.from_group) throw;
     if (member_.closing.load() && error.code == Code::kState) throw;
     member_.fail(error);
@@ -301,15 +215,55 @@ void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t exper
   }
 }
 
-// The joined layer was cancelled: it ends here when nothing of it moves any more.
-void Transport::give_up() {
+// The joined layer was cancelled: it ends here when nothing of it moves any more. A device that does not come
+// to an end has the limit of a layer.
+void Transport::give_up(const Error& cancellation) {
   const Doorbell bell = member_.bell(kCallerBell);
+  Limit limit(options_.layer_limit_ns);
+  std::uint64_t look = limit.next_look(now_ns());
   while (!consumer_->idle()) {
-    waiter_.wait(bell, add_saturated(now_ns(), kMillisecond), [&] { return consumer_->idle(); });
+    waiter_.wait(bell, std::min(look, add_saturated(now_ns(), kMillisecond)),
+                 [&] { return consumer_->idle(); });
+    if (now_ns() < look) continue;
+    if (options_.interrupted && options_.interrupted()) interrupted();
+    if (limit.expired(load_relaxed(member_.control.cell(member_.control.layout().bytes, options_.rank)))) {
+      Error error(Code::kTimeout, "rank " + text(options_.rank) + " waited " +
+                                      text(limit.counted_ns() / kMillisecond) +
+                                      " ms for its device to end the copies of epoch " + text(joined_) +
+                                      ", which was given up");
+      member_.fail(error);
+      throw error;
+    }
+    look = limit.next_look(now_ns());
   }
   last_ = statistics();
-  given_up_ = true;
+  cancellation_ = cancellation;
   returned(joined_);
+}
+
+void Transport::interrupted() {
+  Interrupted error;
+  error.message = "rank " + text(options_.rank) + " was interrupted by a signal while it waited";
+  member_.fail(error);
+  throw error;
+}
+
+// Whether the joined layer has been given up; where that is promised, waits until it is so.
+void Transport::settle_given_up() {
+  const ControlBlock& control = member_.control;
+  const std::uint64_t epoch = joined_;
+  if (!control.has_extension()) return;
+  if (control.wished(epoch) && control.verdict(epoch) == Verdict::kOpen) {
+    join_wait([&] { return control.verdict(epoch) != Verdict::kOpen || control.cancelled(epoch); },
+              [&] { return Member::Stall{0, member_.who(0) + " to give epoch " + text(epoch) + " up"}; },
+              [&] { member_.check_open(0); });
+  }
+  if (member_.cancelled()) give_up(member_.cancellation(epoch, job_.layer));
+}
+
+// The last epoch that this rank has done with, whichever transport of its it was.
+std::uint64_t Transport::left_behind() const {
+  return load_relaxed(member_.control.cell(member_.control.layout().wait_returned_epoch, options_.rank));
 }
 
 void Transport::returned(std::uint64_t epoch) {
@@ -335,14 +289,17 @@ Statistics Transport::statistics() const {
   s.total_ns = load_relaxed(control.cell(l.producer_total_ns));
   s.h2d_ns = load_relaxed(control.cell(l.h2d_ns, options_.rank));
   s.bytes = load_relaxed(control.cell(l.bytes, options_.rank));
+  const Device::Pinned pinned = options_.device->pinned();
+  s.pinned_bytes = pinned.pinned;
+  s.unpinned_bytes = pinned.unpinned;
   return s;
 }
 
 Statistics Transport::wait(std::uint64_t epoch) {
   const Call call(*this);
   if (epoch != 0 && epoch == returned_) {
-    if (!given_up_) return last_;  // T15: the kept figures
-    throw member_.cancellation(epoch, job_.layer);
+    if (!cancellation_) return last_;  // T15: the kept figures
+    throw *cancellation_;
   }
   if (epoch == 0 || epoch != joined_) {
     refuse(Code::kState, "wait(" + text(epoch) + "): rank " + text(options_.rank) +
@@ -356,10 +313,12 @@ Statistics Transport::wait(std::uint64_t epoch) {
   const Layout& layout = control.layout();
   member_.set_phase(Phase::kWaiting);
   LAYERCAST_FAULT_POINT("wait.entered");
+  // Rank 0 may die between its verdict and the counter.
   const auto done = [&] {
     return load_acquire(control.cell(layout.consumer_done_epoch, options_.rank)) >=
                epoch &&                                                      // "consumer done"
-           load_acquire(control.cell(layout.producer_done_epoch)) >= epoch;  // "producer done"
+           (load_acquire(control.cell(layout.producer_done_epoch)) >= epoch  // "producer done"
+            || control.verdict(epoch) == Verdict::kDone);
   };
   const auto finish = [&] {
     member_.wait(
@@ -377,15 +336,19 @@ Statistics Transport::wait(std::uint64_t epoch) {
         });
   };
   try {
+    LAYERCAST_PAUSE_POINT();
     if (!done()) member_.check();  // T7: a finished layer can be collected whatever came after
     finish();
-  } catch (Interrupted& error) {
-    error.message = "rank " + text(options_.rank) + " was interrupted by a signal while it waited";
-    member_.fail(error);
-    throw;
+  } catch (const Interrupted&) {
+    interrupted();
   } catch (Error& error) {
-    if (error.code == Code::kCancelled && error.from_group) give_up();
-    throw;
+    if (error.code == Code::kCancelled && error.from_group) give_up(error);
+    // What failed when the layer was complete does not take it back; and once one rank has said that it
+    // failed, rank 0 cannot complete it any more.
+    if (!control.poisoned()) throw;
+    control.fail_layer(epoch);
+    LAYERCAST_PAUSE_POINT();
+    if (!done()) throw;
   }
   last_ = statistics();
   last_.pieces = consumer_->pieces();
@@ -396,16 +359,53 @@ Statistics Transport::wait(std::uint64_t epoch) {
   return last_;
 }
 
-std::vector<std::uint64_t> Transport::pids() const {
-  std::vector<std::uint64_t> out;
+void Transport::stream_wait(std::uint64_t epoch, std::uintptr_t stream) {
+  check_owner();
+  const std::lock_guard lock(mutex_);  // close() comes before or after
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  const ControlBlock& control = member_.control;
+  const std::uint64_t joined = load_acquire(control.cell(control.layout().join_epoch, options_.rank));
+  if (epoch == 0 || epoch != joined) {
+    refuse(Code::kState, "wait(" + text(epoch) + "): a stream can wait for the epoch joined last, on rank " +
+                             text(options_.rank) + " that is " + text(joined));
+  }
+  if (load_acquire(control.cell(control.layout().consumer_done_epoch, options_.rank)) < epoch)
+    member_.check();
+  options_.device->stream_wait(stream);
+}
+
+void Transport::consumed(std::uintptr_t stream) {
+  check_owner();
+  const std::lock_guard lock(mutex_);
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  options_.device->wait_for_stream(stream);
+}
+
+std::vector<std::array<std::uint64_t, 3>> Transport::seats() const {
+  std::vector<std::array<std::uint64_t, 3>> out;
   for (std::size_t r = 0; r < options_.tp_size; ++r) {
-    if (!member_.control.is_foreign(r)) out.push_back(load_acquire(member_.control.peer(r).pid));
+    const PeerCell& peer = member_.control.peer(r);
+    if (!member_.control.is_foreign(r)) out.push_back({r, load_acquire(peer.pid), peer.start_time});
   }
   return out;
 }
 
-void Transport::report_death(std::size_t rank, std::uint64_t pid, const char* how) const {
-  if (getpid() == owner_ && liveness_) liveness_->report_death(rank, pid, how);
+void Transport::report_death(std::size_t rank, std::uint64_t pid, std::uint64_t started,
+                             const char* how) const {
+  if (getpid() == owner_ && liveness_) liveness_->report_death(rank, pid, started, how);
+}
+
+void Transport::overdue(std::uint64_t epoch, std::uint64_t waited_ms) const {
+  check_owner();
+  const ControlBlock& control = member_.control;
+  if (closed_) refuse(Code::kState, "this transport is closed; open a new one");
+  member_.check();
+  for (std::size_t r = 0; r < options_.tp_size; ++r) {
+    if (load_acquire(control.cell(control.layout().join_epoch, r)) >= epoch) continue;
+    member_.timed_out({r, "rank " + text(options_.rank) + " waited " + text(waited_ms) + " ms for epoch " +
+                              text(epoch) + "; " + member_.who(r) + " has not joined it, it " +
+                              member_.doing(r)});
+  }
 }
 
 void Transport::fail(Error error) {

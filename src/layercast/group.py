@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import os
-import re
+import secrets
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from layercast import rendezvous as rv
 from layercast.config import Environment
-from layercast.errors import ConfigError, ForkError, PeerClosed, PeerDied
-from layercast.hub import Hub, Losses, Refusal
+from layercast.errors import ConfigError, ForkError, PeerClosed, PeerDied, Superseded
+from layercast.hub import Hub, Losses, Lost, Refusal
 from layercast.link import Link, LocalLink, RemoteLink
 from layercast.memory import SharedMemory
 
 __all__ = ["Group", "Refusal"]
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+def _displaced(path: Path, name: str, stamp: tuple[int, int]) -> bool:
+    """Whether the group's socket is another one than `stamp` says; one that is gone says nothing."""
+    try:
+        directory = rv.Directory(path)
+    except ConfigError:
+        return False
+    try:
+        return directory.stamp(name) not in ((0, 0), stamp)
+    finally:
+        directory.close()
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A callback that wants the process's number only."""
+
+    callback: Callable[[int, int], None]
+
+    def __call__(self, rank: int, who: rv.Identity) -> None:
+        self.callback(rank, who.pid)
 
 
 def _close(links: list[Link], owner: int) -> None:
@@ -36,7 +58,8 @@ class Group:
     """One rank's place in a group of `tp` ranks on this machine, found by name.
 
     Rank 0 serves the group and waits for nobody here; the others wait up to `timeout` seconds (None: no
-    limit) for it. Ranks start in any order, and a rank whose process has ended may be taken by a new one.
+    limit) for it. Ranks start in any order, and a rank whose process has ended may be taken by a new one;
+    with `take_over` also one whose process still lives, stopped or stuck: it is out of the group from then on.
     Errors: ConfigError (a rank or name that is taken or impossible, a run-time directory that others can
     write to), AgreementError (tp or the library's protocol differ), JoinTimeout.
 
@@ -52,9 +75,9 @@ class Group:
         *,
         timeout: float | None = 600.0,
         runtime_dir: str | os.PathLike[str] | None = None,
+        take_over: bool = False,
     ) -> None:
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"group name {name!r}: 1 to 64 letters, digits, '.', '_' or '-' are allowed")
+        rv.checked_name(name)
         if tp < 1 or not 0 <= rank < tp:
             raise ConfigError(f"rank {rank} of tp={tp}: a rank from 0 to tp - 1 is needed")
         self.name, self.rank, self.tp = name, rank, tp
@@ -69,7 +92,9 @@ class Group:
         directory = rv.Directory(self._path)
         try:
             self._links: list[Link] = [
-                LocalLink(self._hub, directory, timeout) if rank == 0 else self._join(directory, timeout)
+                LocalLink(self._hub, directory, timeout, take_over)
+                if rank == 0
+                else self._join(directory, timeout, take_over)
             ]
         except BaseException:
             directory.close()
@@ -83,6 +108,11 @@ class Group:
         place = Environment.read().torchrun()
         return cls(place.name, place.rank, place.tp, timeout=timeout)
 
+    @classmethod
+    def alone(cls) -> Group:
+        """A group of this process only."""
+        return cls(f"alone-{os.getpid()}-{secrets.token_hex(4)}", 0, 1)
+
     @property
     def _link(self) -> Link:
         return self._links[0]
@@ -92,17 +122,25 @@ class Group:
         """Whether a rank is known to have ended and nobody has taken its place: on rank 0 any, else rank 0."""
         self._refuse_after_fork()
         link = self._link
+        if isinstance(link, LocalLink) and link.displaced:
+            return True
         if isinstance(link, RemoteLink):
-            return link.over is not None or rv.is_dead(link.pid)
+            return link.over is not None or rv.is_dead(link.kernel_pid)
         return bool(self._losses.known)
 
     def rejoin(self, timeout: float | None = None) -> None:
         """Where rank 0 has ended: wait up to `timeout` seconds (None: the group's) for the one that replaces it.
 
-        Nothing happens where rank 0 lives, or on rank 0 itself. Raises JoinTimeout, AgreementError.
+        Nothing happens where rank 0 lives, or on rank 0 itself. Raises JoinTimeout, AgreementError, and Superseded
+        where this process's own place has been taken over.
         """
         self._refuse_after_fork()
         link = self._link
+        if isinstance(link, LocalLink) and link.displaced:
+            text = f"the place of {self._who} was taken over by another process"
+            raise Superseded(text, hint="close the transport and the group, and end", rank=0, pid=self._owner)
+        if link.over is not None and link.over["error"] == Superseded.__name__:
+            raise rv.raised(link.over)
         if not isinstance(link, RemoteLink) or not self.broken:
             return
         link.close()
@@ -114,20 +152,26 @@ class Group:
             raise
         self._losses.replaced(0)
 
-    def _join(self, directory: rv.Directory, timeout: float | None) -> RemoteLink:
-        me = {"rank": self.rank, "tp": self.tp, "pid": self._owner}
-        hello = {"op": "hello", "protocol": rv.PROTOCOL, **me}
-        absent = f"rank 0 to start (nobody serves {directory.path / self.name}.sock)"
+    def _join(self, directory: rv.Directory, timeout: float | None, take_over: bool = False) -> RemoteLink:
+        me = {"rank": self.rank, "tp": self.tp, **vars(rv.Identity.own())}
+        hello = {"op": "hello", "protocol": rv.PROTOCOL, "take_over": take_over, **me}
+        absent = f"rank 0 to start (nobody serves group {self.name!r} in {directory.path})"
         patience = rv.Patience(timeout, self._who, absent, 0)
         pause = 0.001
         while True:
-            if (sock := directory.connect(self.name)) is not None:
-                link = RemoteLink(sock, self.name, self.tp, self._losses)
+            stamp = directory.stamp(self.name)
+            sock = directory.connect(self.name)
+            if sock is not None and directory.stamp(self.name) != stamp:
+                sock.close()  # another rank 0 than the one looked at
+                continue
+            if sock is not None:
+                displaced = partial(_displaced, self._path, self.name, stamp)
+                link = RemoteLink(sock, self.name, self.tp, self._losses, displaced)
                 patience.whom = f"rank 0 (pid {link.pid}) to answer"
                 try:
                     reply, _ = link.call(hello, patience, ask=False)
                     self.replaces = reply["replaces"]
-                    link.seated = True
+                    link.seat(reply)
                     directory.close()
                     return link
                 except (PeerDied, PeerClosed):
@@ -245,12 +289,25 @@ class Group:
 
         Rank 0 sees all ranks, the others see rank 0. The calls come from the group's own thread.
         """
-        self._refuse_after_fork()
-        self._losses.listen(callback)
+        self.on_loss(_Plain(callback))
 
     def off_peer_lost(self, callback: Callable[[int, int], None]) -> None:
         """Call it no more; nothing happens if it never was registered."""
+        self._losses.forget(_Plain(callback))
+
+    def on_loss(self, callback: Lost) -> None:
+        """As `on_peer_lost`, for who must tell processes of one number apart: the process comes whole."""
+        self._refuse_after_fork()
+        self._losses.listen(callback)
+
+    def off_loss(self, callback: Lost) -> None:
+        """Call it no more."""
         self._losses.forget(callback)
+
+    @property
+    def rank_0(self) -> rv.Identity:
+        """The process that is rank 0."""
+        return self._link.server if isinstance(self._link, RemoteLink) else rv.Identity.own()
 
     def close(self) -> None:
         """Say goodbye and let go of sockets and thread. Idempotent, from any thread, never raises.

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from layercast import rendezvous as rv
 from layercast.errors import (
@@ -19,6 +19,7 @@ from layercast.errors import (
     PeerDied,
     ResourceError,
     StateError,
+    Superseded,
 )
 from layercast.server import Peer
 
@@ -37,38 +38,42 @@ class Refusal:
     message: str
 
 
+#: rank, and the process that sat there.
+Lost: TypeAlias = "Callable[[int, rv.Identity], None]"
+
+
 class Losses:
     """Peers that ended without a goodbye, and who wants to hear of them: each callback once per loss."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lost: dict[int, int] = {}
-        self._callbacks: list[Callable[[int, int], None]] = []
+        self._lost: dict[int, rv.Identity] = {}
+        self._callbacks: list[Lost] = []
 
-    def listen(self, callback: Callable[[int, int], None]) -> None:
+    def listen(self, callback: Lost) -> None:
         with self._lock:
             self._callbacks.append(callback)
             earlier = list(self._lost.items())
-        for rank, pid in earlier:
-            callback(rank, pid)
+        for rank, who in earlier:
+            callback(rank, who)
 
-    def forget(self, callback: Callable[[int, int], None]) -> None:
+    def forget(self, callback: Lost) -> None:
         with self._lock:
             self._callbacks = [other for other in self._callbacks if other is not callback and other != callback]
 
-    def report(self, rank: int, pid: int) -> None:
+    def report(self, rank: int, who: rv.Identity) -> None:
         with self._lock:
-            self._lost[rank] = pid
+            self._lost[rank] = who
             callbacks = list(self._callbacks)
         for callback in callbacks:
             try:
-                callback(rank, pid)
+                callback(rank, who)
             except Exception:
-                log.exception("on_peer_lost callback for rank %d (pid %d)", rank, pid)
+                log.exception("on_peer_lost callback for rank %d (pid %d)", rank, who.pid)
 
     @property
-    def known(self) -> dict[int, int]:
-        """Process ids by rank of those that ended and were not replaced."""
+    def known(self) -> dict[int, rv.Identity]:
+        """By rank, those that ended and were not replaced."""
         with self._lock:
             return dict(self._lost)
 
@@ -156,7 +161,12 @@ class Hub:
             self._fail(self._round, self._left[rank])
         if not goodbye:
             log.warning("rank %d (pid %d) of group %r died", rank, peer.pid, self.name)
-            self._losses.report(rank, peer.pid)
+            assert peer.identity is not None
+            self._losses.report(rank, peer.identity)
+
+    def last_words(self) -> dict[str, Any]:
+        """Rank 0 often closes because of another's end: then that is what the others must hear."""
+        return next(iter(self._left.values()), {})
 
     def ended(self) -> None:
         self.drop_shares()
@@ -171,10 +181,12 @@ class Hub:
 
     def _hello(self, peer: Peer, number: int, message: dict[str, Any]) -> None:
         protocol = rv.field(message, "protocol", int)
-        rank, tp, pid = -1, self.tp, rv.field(message, "pid", int)
+        rank, tp = -1, self.tp
         if protocol == rv.PROTOCOL:
             rank, tp = rv.field(message, "rank", int), rv.field(message, "tp", int)
-        peer.pid = peer.pid or pid  # the kernel's word first; it has none across pid namespaces
+        if protocol == rv.PROTOCOL:
+            peer.identity = rv.Identity.said(message).seen_as(peer.pid)
+        peer.pid = peer.identity.pid if peer.identity is not None else peer.pid
         mine = f"rank 0 (pid {os.getpid()}) of group {self.name!r}"
         if protocol != rv.PROTOCOL:
             text = f"pid {peer.pid} speaks protocol {protocol}, {mine} speaks {rv.PROTOCOL}"
@@ -185,14 +197,19 @@ class Hub:
         elif not 0 <= rank < self.tp:
             text = f"there is no rank {rank} in group {self.name!r} with tp={self.tp}"
             self._refuse(peer, number, rank, ConfigError, text)
-        elif rank in self.seats and self.seats[rank].alive():
+        elif rank in self.seats and self.seats[rank].alive() and not (rank > 0 and message.get("take_over")):
             holder = self.seats[rank].pid
             text = f"rank {rank} of group {self.name!r} is taken by pid {holder}; this is pid {peer.pid}"
             self._refuse(peer, number, rank, ConfigError, text, holder)
         else:
+            if rank in self.seats:
+                text = f"the place of rank {rank} of group {self.name!r} was taken over by pid {peer.pid}"
+                log.warning("%s from pid %d", text, self.seats[rank].pid)
+                self.seats[rank].evict({"op": "evicted", **rv.failure(Superseded, text, rank, peer.pid)})
             left = self._left.get(rank)
             self._seat(peer, rank)
-            peer.send({"id": number, "replaces": left["pid"] if left is not None else 0})
+            me = vars(rv.Identity.own())
+            peer.send({"id": number, "replaces": left["pid"] if left is not None else 0, **me})
 
     def _seat(self, peer: Peer, rank: int) -> None:
         peer.rank = rank

@@ -19,17 +19,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 from layercast import rendezvous as rv
 from layercast.config import Environment
-from layercast.errors import ConfigError, GroupError, LaunchError
+from layercast.errors import ConfigError, GroupError, LaunchError, ResourceError
 from layercast.group import Group
 
 __all__ = ["RankFailed", "launch"]
@@ -70,6 +71,7 @@ class _Failed:
     trace: str = ""
     pickled: bytes = b""
     exitcode: int | None = None
+    status: int = 1  # with which its process is to exit
 
 
 @dataclass
@@ -78,6 +80,7 @@ class _Child:
     process: SpawnProcess
     pipe: Connection
     pid: int
+    ends: int  # readable when the process has ended, whatever its own children hold open
     outcome: _Returned | _Failed | None = None
     talking: bool = True  # its end of the pipe is open, and it has not reported
     ended: bool = False
@@ -100,11 +103,8 @@ def launch(
     """
     if tp < 1:
         raise ConfigError(f"tp is {tp}, at least 1 rank is needed")
-    try:
-        pickle.dumps(fn)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{fn!r} cannot be sent to another process: {error}") from error
-    name = name if name is not None else f"launch-{os.getpid()}-{secrets.token_hex(4)}"
+    name = rv.checked_name(name) if name is not None else f"launch-{os.getpid()}-{secrets.token_hex(4)}"
+    _check_sendable(fn, args)
     children: list[_Child] = []
     patience = _PATIENCE_S
     try:
@@ -120,6 +120,19 @@ def launch(
     finally:
         _end(children, patience)
         _clear_away(name, runtime_dir)
+
+
+def _check_sendable(fn: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Before anything starts, and by name: what multiprocessing says of a whole process names nothing."""
+    for what, value in (("fn", fn), *((f"args[{i}]", value) for i, value in enumerate(args))):
+        try:
+            ForkingPickler.dumps(value)
+        except RuntimeError as error:
+            if "inheritance" in str(error) or "spawning" in str(error):
+                continue  # locks and queues: they can be sent, but only to a process that is being started
+            raise ConfigError(f"{what}: {value!r:.200} cannot be sent to another process: {error}") from error
+        except Exception as error:
+            raise ConfigError(f"{what}: {value!r:.200} cannot be sent to another process: {error}") from error
 
 
 def _start(children: list[_Child], tp: int, plan: tuple[Any, ...]) -> None:
@@ -139,7 +152,15 @@ def _start(children: list[_Child], tp: int, plan: tuple[Any, ...]) -> None:
                 raise
             finally:
                 theirs.close()
-            children.append(_Child(rank, process, pipe, process.pid or 0))
+            pid = process.pid or 0
+            if (ends := rv.open_pidfd(pid)) < 0:
+                process.kill()
+                process.join()
+                pipe.close()
+                raise ResourceError(
+                    f"rank {rank}: no descriptor for its process", hint="Linux 5.3 and a free descriptor are needed"
+                )
+            children.append(_Child(rank, process, pipe, pid, ends))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -159,7 +180,7 @@ def _wait(children: list[_Child], deadline: float | None) -> None:
         if left is not None and left <= 0:
             return
         pipes = [child.pipe for child in running if child.talking]
-        connection.wait([*pipes, *(child.process.sentinel for child in running)], left)
+        connection.wait([*pipes, *(child.ends for child in running)], left)
         for child in running:
             _look(child)
 
@@ -243,11 +264,12 @@ def _end(children: Sequence[_Child], patience: float) -> None:
             child.process.join()
             child.process.close()
             child.pipe.close()
+            os.close(child.ends)
 
 
 def _wait_for(children: Sequence[_Child], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while running := [child.process.sentinel for child in children if child.process.exitcode is None]:
+    while running := [child.ends for child in children if child.process.exitcode is None]:
         if not connection.wait(running, max(0.0, deadline - time.monotonic())):
             return
 
@@ -255,11 +277,12 @@ def _wait_for(children: Sequence[_Child], seconds: float) -> None:
 def _clear_away(name: str, runtime_dir: str | os.PathLike[str] | None) -> None:
     """A rank 0 that was ended has left its socket."""
     path = Path(runtime_dir) if runtime_dir is not None else Environment.read().runtime_dir
-    if not (path / f"{name}.sock").exists():
+    if not path.exists():
         return
     directory = rv.Directory(path)
     try:
-        directory.discard(name)
+        if directory.holds(name):
+            directory.discard(name)
     finally:
         directory.close()
 
@@ -283,6 +306,7 @@ def _run(
     outcome: _Returned | _Failed
     try:
         groups.append(Group(name, rank, tp, runtime_dir=runtime_dir))
+        groups[0].barrier("every rank has started")  # else a rank 0 that is quick is gone before the others come
         outcome = _Returned(pickle.dumps(fn(groups[0], *args)))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the parent raises it
         outcome = _failed(error, rank)
@@ -292,14 +316,20 @@ def _run(
         group.close()
     pipe.close()
     if isinstance(outcome, _Failed):
-        sys.exit(1)
+        sys.exit(outcome.status)
 
 
 def _failed(error: BaseException, rank: int) -> _Failed:
     when = time.monotonic()
-    secondary = bool(getattr(error, "secondary", False))
-    if isinstance(error, GroupError):
-        secondary = secondary or error.rank not in (-1, rank)
+    secondary = any(
+        getattr(link, "secondary", False) or (isinstance(link, GroupError) and link.rank not in (-1, rank))
+        for link in _chain(error)
+    )
+    summary, status = f"failed: {type(error).__name__}: {error}", 1
+    if isinstance(error, SystemExit):
+        # As the interpreter does: None is 0, a text goes to stderr and is 1.
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        summary = f"left with SystemExit({error.code!r})"
     try:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)
@@ -308,7 +338,18 @@ def _failed(error: BaseException, rank: int) -> _Failed:
         pickled = b""
     own = error.__traceback__
     trace = "".join(traceback.format_exception(type(error), error, own and own.tb_next))
-    return _Failed(when, secondary, f"failed: {type(error).__name__}: {error}", trace, pickled)
+    leaving = status if isinstance(error, SystemExit) else None  # where its process takes a while to end
+    return _Failed(when, secondary, summary, trace, pickled, exitcode=leaving, status=status)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception and what it was raised from, or while handling: callers wrap ours in their own."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__ or at.__context__
 
 
 def _end_with_parent(parent: int, rank: int, groups: Sequence[Group]) -> None:

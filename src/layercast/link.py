@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from layercast import rendezvous as rv
@@ -23,6 +23,7 @@ from layercast.server import Server
 log = logging.getLogger("layercast")
 
 _SEND_LIMIT_S = 5.0
+_LOOK_MS = 500  # between looks whether the group has another rank 0
 
 
 class _Pending:
@@ -138,13 +139,15 @@ def _join(thread: threading.Thread) -> None:
 class LocalLink(Link):
     """Rank 0's own link, and the peer that the hub sees in it."""
 
-    def __init__(self, hub: Hub, directory: rv.Directory, timeout: float | None) -> None:
+    def __init__(self, hub: Hub, directory: rv.Directory, timeout: float | None, take_over: bool = False) -> None:
         super().__init__()
         self.rank, self.pid = 0, os.getpid()
+        self.identity: rv.Identity | None = rv.Identity.own()
         self._hub = hub
         hub.seats[0] = self
         hub.on_end = lambda: self.finish(rv.failure(StateError, f"group {hub.name!r} is closed"))
-        self._server = Server(directory, hub.name, hub.tp, hub, timeout)
+        self._server = Server(directory, hub.name, hub.tp, hub, timeout, take_over)
+        self._directory = directory
 
     def _transmit(self, data: bytes) -> None:
         message = json.loads(data[4:])
@@ -155,6 +158,14 @@ class LocalLink(Link):
 
     def alive(self) -> bool:
         return True
+
+    def evict(self, message: Mapping[str, Any]) -> None:
+        raise AssertionError("rank 0 is taken over by its name, not by a message")
+
+    @property
+    def displaced(self) -> bool:
+        """Whether another process has become rank 0 of the group."""
+        return self.over is None and self._directory.displaced(self._hub.name)
 
     def close(self) -> None:
         self._server.stop()
@@ -168,16 +179,20 @@ class LocalLink(Link):
 class RemoteLink(Link):
     """Another rank's link: a socket to rank 0, and a thread that sleeps on it."""
 
-    def __init__(self, sock: socket.socket, group: str, tp: int, losses: Losses) -> None:
+    def __init__(
+        self, sock: socket.socket, group: str, tp: int, losses: Losses, displaced: Callable[[], bool] = lambda: False
+    ) -> None:
         super().__init__()
-        self.pid, _ = rv.peer_credentials(sock)
+        self.kernel_pid, _ = rv.peer_credentials(sock)  # 0 where it lies in a pid namespace beside ours
+        self.server = rv.Identity(self.kernel_pid, 0, 0)  # until it has said who it is
         self.seated = False  # rank 0 has accepted us: from here on its end is a loss
         self._sock = sock
         self._group = group
         self._losses = losses
+        self._displaced = displaced  # whether another process has become rank 0
         self._decoder = rv.Decoder(rv.MESSAGE_CAP * (tp + 1))
         self._fds: deque[int] = deque()
-        self._pidfd = rv.open_pidfd(self.pid)
+        self._pidfd = rv.open_pidfd(self.kernel_pid)
         self._waker = rv.Waker()
         self._sending = threading.RLock()
         self._verdict: dict[str, Any] | None = None  # why this side ends the connection
@@ -204,38 +219,60 @@ class RemoteLink(Link):
         self._waker.set()
 
     def _run(self) -> None:
-        end = rv.failure(PeerDied, f"rank 0 (pid {self.pid}) of group {self._group!r} died", 0, self.pid)
+        end: dict[str, Any] = {}
         try:
-            end = self._listen(end)
+            end = self._listen() or rv.failure(
+                PeerDied, f"rank 0 (pid {self.pid}) of group {self._group!r} died", 0, self.pid
+            )
         except rv.Fault as fault:
             end = rv.failure(PeerDied, f"rank 0 (pid {self.pid}) sent {fault}", 0, self.pid)
         finally:
             self.finish(end)
             self._release()
-        if end["error"] == "PeerDied" and self.seated:
+        if end["error"] == "PeerDied" and end["rank"] == 0 and self.seated:
             log.warning("%s", end["text"])
-            self._losses.report(0, self.pid)
+            self._losses.report(0, self.server)
 
-    def _listen(self, died: dict[str, Any]) -> dict[str, Any]:
-        """Deliver answers until one side ends; returns the failure that every later call gets."""
+    @property
+    def pid(self) -> int:
+        """Rank 0's, as it calls itself."""
+        return self.server.pid
+
+    def seat(self, reply: Mapping[str, Any]) -> None:
+        """Rank 0 has accepted us, and said who it is."""
+        self.server = rv.Identity.said(reply).seen_as(self.kernel_pid)
+        self.seated = True
+
+    def _listen(self) -> dict[str, Any] | None:
+        """Deliver answers until one side ends; returns the failure that every later call gets, None: it died."""
         poll = select.poll()
         sock = self._sock.fileno()
         for fd in (sock, self._waker.fd, self._pidfd):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         while True:
-            ready = [fd for fd, _ in poll.poll()]
+            ready = [fd for fd, _ in poll.poll(_LOOK_MS)]
+            if not ready:  # a rank 0 that lives and says nothing may have a successor
+                if not self._displaced():
+                    continue
+                text = f"rank 0 (pid {self.pid}) of group {self._group!r} has been replaced by another process"
+                return rv.failure(PeerDied, text, 0, self.pid)
             if self._verdict is not None:
                 return self._verdict
             if sock not in ready:
-                return died  # only its process's end is left: all that it had said has been read
+                return None  # only its process's end is left: all that it had said has been read
             data = self._receive()
             if not data:
-                return died
+                return None
             for message in self._decoder.feed(data):
+                if message.get("op") == "goodbye" and "error" in message:
+                    cause = {key: message[key] for key in ("error", "text", "rank", "pid")}
+                    return {**cause, "text": f"{cause['text']}; then rank 0 (pid {self.pid}) closed"}
                 if message.get("op") == "goodbye":
                     text = f"rank 0 (pid {self.pid}) of group {self._group!r} closed"
                     return rv.failure(PeerClosed, text, 0, self.pid)
+                if message.get("op") == "evicted":
+                    return {key: message[key] for key in ("error", "text", "rank", "pid")}
                 self._answer(message)
 
     def _receive(self) -> bytes:

@@ -1,7 +1,7 @@
 """How the ranks of a group find each other and talk: a Unix socket in a private directory.
 
     runtime directory (0700, ours)            rank 0                       rank 1, 2, ...
-      NAME.sock  <--- bind, listen, rename -- Server: one thread,  <----- connect; hello, calls
+  NAME.layercast <--- bind, listen, rename -- Server: one thread,  <----- connect; hello, calls
                                               asleep in poll() ------> replies, goodbye
 
 A message is a 4-byte big-endian length and as many bytes of a JSON object; a descriptor may travel beside it.
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import fcntl
 import json
 import logging
 import math
 import os
+import re
 import select
 import socket
 import stat
@@ -24,9 +26,11 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from layercast import _native
 from layercast.errors import (
     AgreementError,
     ConfigError,
@@ -36,6 +40,7 @@ from layercast.errors import (
     PeerDied,
     ResourceError,
     StateError,
+    Superseded,
 )
 
 log = logging.getLogger("layercast")
@@ -44,6 +49,8 @@ PROTOCOL = 1
 MESSAGE_CAP = 64 << 10  # bytes of one message from a rank; replies of rank 0 may hold one from every rank
 REPORT_EVERY_S = 30.0
 FAREWELL_S = 1.0  # how long a closing rank 0 tries to get rid of its last messages
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SUFFIX, _DRAFT = ".layercast", ".layercast-draft"
 BACKLOG = 64  # connections that have not said who they are
 
 _SYS_PIDFD_OPEN = 434  # the same on every architecture; not every build of Python offers os.pidfd_open
@@ -53,8 +60,38 @@ _CREDENTIALS = struct.Struct("3i")
 _Kind = TypeVar("_Kind")
 _TRAVELLING: Mapping[str, type[LayercastError]] = {
     cls.__name__: cls
-    for cls in (AgreementError, ConfigError, JoinTimeout, PeerClosed, PeerDied, ResourceError, StateError)
+    for cls in (AgreementError, ConfigError, JoinTimeout, PeerClosed, PeerDied, ResourceError, StateError, Superseded)
 }
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process, as it knows itself: in containers every rank may be pid 1."""
+
+    pid: int
+    started: int  # clock ticks since boot
+    space: int  # its pid namespace; 0: unknown
+
+    @classmethod
+    def own(cls) -> Identity:
+        return cls(*_native.identity())
+
+    @classmethod
+    def said(cls, message: Mapping[str, Any]) -> Identity:
+        return cls(*(field(message, key, int) for key in ("pid", "started", "space")))
+
+    def seen_as(self, pid: int) -> Identity:
+        """`pid` is the kernel's word; where it means the same here as there it counts."""
+        return dataclasses.replace(self, pid=pid) if pid > 0 and self.space == Identity.own().space else self
+
+
+def checked_name(name: str) -> str:
+    """The group's name. ConfigError where it is none."""
+    if isinstance(name, str) and NAME.fullmatch(name):
+        return name
+    shown = f"{name!r:.100}"
+    length = f" of {len(name)} characters" if isinstance(name, str) and len(name) > 64 else ""
+    raise ConfigError(f"group name {shown}{length}: 1 to 64 letters, digits, '.', '_' or '-' are allowed")
 
 
 class Fault(Exception):
@@ -226,7 +263,7 @@ class Directory:
 
     def _at(self, name: str) -> str:
         """The address of a socket here: short, however long the directory's own path is."""
-        return f"/proc/self/fd/{self.fd}/{name}.sock"
+        return f"/proc/self/fd/{self.fd}/{name}{_SUFFIX}"
 
     @contextlib.contextmanager
     def _locked(self, patience: Patience) -> Iterator[None]:
@@ -242,17 +279,25 @@ class Directory:
         finally:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
 
-    def listen(self, name: str, timeout: float | None) -> socket.socket:
-        """Become rank 0 of group `name`. ConfigError if a live process is that already; it is named."""
+    def listen(self, name: str, timeout: float | None, take_over: bool = False) -> socket.socket:
+        """Become rank 0 of group `name`. ConfigError if a live process is that already; it is named.
+
+        `take_over`: its place is ours all the same, and whoever is connected to it notices.
+        """
         patience = Patience(timeout, f"rank 0 of group {name!r}", f"the lock of {self.path}")
         with self._locked(patience):
-            if (pid := self._holder(name)) is not None:
-                raise ConfigError(f"group {name!r} has a rank 0 already: pid {pid}", rank=0, pid=pid)
+            if (pid := self._holder(name)) is not None and not take_over:
+                raise ConfigError(
+                    f"group {name!r} has a rank 0 already: pid {pid}",
+                    hint="if it hangs: end it, or start with take_over=True",
+                    rank=0,
+                    pid=pid,
+                )
             self._sweep()
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 # Listening before it gets its name: whoever finds the name finds somebody who answers.
-                draft = Path(self._at(name)).with_suffix(".new")
+                draft = Path(self._at(name)).with_suffix(_DRAFT)
                 draft.unlink(missing_ok=True)
                 sock.bind(str(draft))
                 sock.listen(BACKLOG)
@@ -264,11 +309,17 @@ class Directory:
         return sock
 
     def _sweep(self) -> None:
-        """Remove what killed processes have left: sockets that nobody answers, drafts that nobody finished."""
+        """Remove what killed processes have left: sockets that nobody answers, drafts that nobody finished.
+
+        The directory may be anybody's who named it: what is no socket of a group's name is not ours.
+        """
         for entry in os.listdir(self.fd):  # noqa: PTH208 - a descriptor has no path
-            name, dot, kind = entry.rpartition(".")
-            if dot and (kind == "new" or (kind == "sock" and self._holder(name) is None)):
-                with contextlib.suppress(FileNotFoundError):
+            name, kind = os.path.splitext(entry)  # noqa: PTH122
+            if kind not in (_SUFFIX, _DRAFT) or not NAME.fullmatch(name):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                ours = stat.S_ISSOCK(os.stat(entry, dir_fd=self.fd, follow_symlinks=False).st_mode)
+                if ours and (kind == _DRAFT or self._holder(name) is None):
                     os.unlink(entry, dir_fd=self.fd)
 
     def discard(self, name: str) -> None:
@@ -307,6 +358,23 @@ class Directory:
             sock.close()
             return None
         return sock
+
+    def stamp(self, name: str) -> tuple[int, int]:
+        """What tells one rank 0's socket from its successor's; zeros where there is none."""
+        try:
+            found = os.stat(f"{name}{_SUFFIX}", dir_fd=self.fd)
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_dev, found.st_ino
+
+    def holds(self, name: str) -> bool:
+        """Whether a rank 0's socket of that name lies here, whoever left it."""
+        return self.stamp(name) != (0, 0)
+
+    def displaced(self, name: str) -> bool:
+        """Whether the name that `listen` made is another's by now."""
+        now = self.stamp(name)
+        return self._bound is not None and now != (0, 0) and now != (self._bound.st_dev, self._bound.st_ino)
 
     def remove(self, name: str) -> None:
         """Remove the name that `listen` made, unless a successor has it already."""

@@ -26,10 +26,13 @@ class Peer(Protocol):
 
     rank: int
     pid: int
+    identity: rv.Identity | None  # once it has said who it is
 
     def send(self, message: Mapping[str, Any], fd: int = -1) -> None: ...
 
     def alive(self) -> bool: ...
+
+    def evict(self, message: Mapping[str, Any]) -> None: ...
 
 
 class Handler(Protocol):
@@ -41,6 +44,8 @@ class Handler(Protocol):
 
     def ended(self) -> None: ...
 
+    def last_words(self) -> Mapping[str, Any]: ...
+
 
 class Connection:
     """Rank 0's end of a peer's socket. `rank` is -1 until the peer has said who it is."""
@@ -48,6 +53,7 @@ class Connection:
     def __init__(self, sock: socket.socket, server: Server) -> None:
         self.rank = -1
         self.pid, self.uid = rv.peer_credentials(sock)
+        self.identity: rv.Identity | None = None
         self.sock = sock
         self.pidfd = rv.open_pidfd(self.pid)
         self.goodbye = False
@@ -86,6 +92,11 @@ class Connection:
     def alive(self) -> bool:
         return self._server.check(self)
 
+    def evict(self, message: Mapping[str, Any]) -> None:
+        """The last word, for a peer that may never read it."""
+        self.send(message)
+        self._server.drop(self)
+
     def close(self) -> None:
         self.discard()
         self.sock.close()
@@ -97,13 +108,21 @@ class Connection:
 class Server:
     """Rank 0's thread: accepts, reads and writes, asleep in poll() in between. No peer can hold it up."""
 
-    def __init__(self, directory: rv.Directory, name: str, tp: int, handler: Handler, timeout: float | None) -> None:
+    def __init__(
+        self,
+        directory: rv.Directory,
+        name: str,
+        tp: int,
+        handler: Handler,
+        timeout: float | None,
+        take_over: bool = False,
+    ) -> None:
         self._directory = directory
         self._name = name
         self._capacity = tp + rv.BACKLOG
         self._outbox_cap = 16 * tp
         self._handler = handler
-        self._listener = directory.listen(name, timeout)
+        self._listener = directory.listen(name, timeout, take_over)
         self._waker = rv.Waker()
         self._work: deque[Callable[[], None]] = deque()
         self._stopping = False
@@ -254,7 +273,7 @@ class Server:
     def _farewell(self) -> None:
         deadline = time.monotonic() + rv.FAREWELL_S
         for connection in list(self.connections):
-            connection.send({"op": "goodbye"})
+            connection.send({"op": "goodbye", **self._handler.last_words()})
         while waiting := [c for c in self.connections if c.outbox]:
             poll = select.poll()
             for connection in waiting:

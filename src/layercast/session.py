@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from layercast import _native
+from layercast import _native, numa
+from layercast import rendezvous as rv
+from layercast.devices import pin
 from layercast.errors import GroupError, JoinTimeout
 from layercast.group import Group
 from layercast.memory import SharedMemory
@@ -73,14 +75,15 @@ class Session:
         timeout: float | None = None,
     ) -> None:
         self._group, self._tag, self._device = group, tag, device
-        self.rank_0_pid = group.peers.get(0, 0)
+        self.rank_0 = group.rank_0
         self.settings = settings
-        kept = previous is not None and previous.rank_0_pid == self.rank_0_pid
+        self.ended = False
+        kept = previous is not None and previous.rank_0 == self.rank_0
         self._slots: SharedMemory | None = previous.give_slots() if previous is not None and kept else None
         self._pinned = self._slots.address if self._slots is not None else 0
         self._control: SharedMemory | None = None
-        self._dead = previous.pids if previous is not None else frozenset[int]()
-        self._on_loss: Callable[[int, int], None] | None = None
+        self._before = frozenset(previous.native.seats if previous is not None else ())
+        self._on_loss: Callable[[int, rv.Identity], None] | None = None
         try:
             self._attach(previous.generation if previous is not None else 0, timeout)
         except BaseException:
@@ -124,12 +127,19 @@ class Session:
             nbytes = tp * settings.slots * settings.slot_bytes
             self._slots = self._group.share(f"{self._tag}/slots", nbytes, agree=settings.agreed, timeout=timeout)
             own = self._slot_address(0, self._group.rank)
-            self._device.pin(own, settings.slots * settings.slot_bytes)
+            own_bytes = settings.slots * settings.slot_bytes
+            numa.place_near(self._device.bus_id, own, own_bytes, f"slots of rank {self._group.rank}")
+            pin(self._device, own, own_bytes, f"slots of rank {self._group.rank}")
             self._pinned = own
 
     def _slot_address(self, slot: int, rank: int) -> int:
         assert self._slots is not None
         return self._slots.address + (rank * self.settings.slots + slot) * self.settings.slot_bytes
+
+    @property
+    def slots_node(self) -> int | None:
+        """The NUMA node on which this rank's slots lie; None: nobody says, or they are gone."""
+        return None if self._slots is None else numa.node_of_address(self._slot_address(0, self._group.rank))
 
     def _open(self) -> _native.Transport:
         settings, rank, tp = self.settings, self._group.rank, self._group.tp
@@ -152,19 +162,15 @@ class Session:
         )
 
     def _watch(self) -> None:
-        native, dead = self.native, self._dead
+        native, before = self.native, self._before
 
-        def on_loss(rank: int, pid: int) -> None:
-            if pid not in dead:  # its end was the last generation's failure, not this one's
-                native.report_death(rank, pid)
+        def on_loss(rank: int, who: rv.Identity) -> None:
+            seat = (rank, who.pid, who.started)
+            if seat not in before or seat in native.seats:  # else its end was the last generation's failure
+                native.report_death(*seat)
 
         self._on_loss = on_loss
-        self._group.on_peer_lost(on_loss)
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """The processes that sat in this generation."""
-        return frozenset(self.native.pids)
+        self._group.on_loss(on_loss)
 
     def give_slots(self) -> SharedMemory | None:
         """The slots go to the next generation, as they are."""
@@ -177,13 +183,14 @@ class Session:
         self.let_go()
 
     def end(self) -> None:
-        """End the native core alone: what it used may live on in the next generation."""
+        """End the native core alone: what it used may live on in the next generation. Idempotent."""
+        self.ended = True
         self.native.close()
         self._forget_losses()
 
     def _forget_losses(self) -> None:
         if self._on_loss is not None:
-            self._group.off_peer_lost(self._on_loss)
+            self._group.off_loss(self._on_loss)
             self._on_loss = None
 
     def let_go(self) -> None:

@@ -123,14 +123,14 @@ def test_ctrl_c_ends_it_quickly_and_leaves_nothing(tmp_path: Path) -> None:
     command = [*COMMAND, "stream", "--synthetic", "glm-5-next", "--device", "link:100MB/s,move=no", "--tp", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
     limit = time.monotonic() + LIMIT_S
-    while not list((tmp_path).glob("run/*.sock")) and time.monotonic() < limit:
+    while not list((tmp_path).glob("run/*.layercast")) and time.monotonic() < limit:
         time.sleep(0.01)
     time.sleep(0.5)  # into the first layer
     os.killpg(process.pid, signal.SIGINT)  # as the terminal does: parent and ranks
     _, said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert said.strip() == ""
-    assert not list((tmp_path / "run").glob("*.sock"))
+    assert not list((tmp_path / "run").glob("*.layercast"))
 
 
 def test_version() -> None:

@@ -86,11 +86,11 @@ def save_model(path: Path, like: str, form: str) -> Path:
     if form not in ("bf16", "fp16"):
         _quantise(path, like, form)
     if like == "kimi-k2":
-        _edit_config(path, {"model_type": "kimi_k2"})
+        edit_config(path, {"model_type": "kimi_k2"})
     return path
 
 
-def _edit_config(path: Path, more: dict[str, Any]) -> None:
+def edit_config(path: Path, more: dict[str, Any]) -> None:
     file = path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | more))
 
@@ -114,7 +114,7 @@ def _quantise(path: Path, like: str, form: str) -> None:
     assert form in formats_of(like if like in RECIPES else "glm-5")
     quantization = _quantization(recipe, form)
     assert quantization is not None
-    _edit_config(path, {"quantization_config": quantization})
+    edit_config(path, {"quantization_config": quantization})
 
 
 def _stored(module: str, matrix: torch.Tensor, form: str) -> dict[str, torch.Tensor]:

@@ -20,12 +20,12 @@ needs_spin = pytest.mark.skipif(
 
 
 @needs_spin
-@pytest.mark.parametrize("name", ["no fault", "one slot", "three ranks", "cancel"])
+@pytest.mark.parametrize("name", model.SMALL)
 def test_the_model_holds(name: str) -> None:
-    assert model.check(model.SIZES[name], 100)[0] == 0
+    assert model.check(model.SMALL[name], 300, "-O0")[0] == 0
 
 
 @needs_spin
 @pytest.mark.parametrize("name", model.MUTANTS)
 def test_mutants_are_refuted(name: str) -> None:
-    assert model.check(model.MUTANTS[name], 100)[0] > 0
+    assert model.check(model.MUTANTS[name], 300, "-O0")[0] > 0

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.rig import Rig
 
 from layercast import Checkpoint, Group, _native, errors
+from layercast import rendezvous as rv
 from layercast.checkpoint import write_demo_checkpoint
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
@@ -112,10 +113,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Group, Pa
 @given(st.lists(fields, min_size=1, max_size=6), st.binary(max_size=40))
 def test_any_messages(served: tuple[Group, Path], messages: list[dict[str, object]], tail: bytes) -> None:
     group, folder = served
-    hello = {"op": "hello", "id": 1, "protocol": 1, "rank": 1, "tp": 3, "pid": os.getpid()}
+    hello = {"op": "hello", "id": 1, "protocol": 1, "rank": 1, "tp": 3, **vars(rv.Identity.own())}
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(20)
-        stranger.connect(str(folder / "fuzz.sock"))
+        stranger.connect(str(folder / "fuzz.layercast"))
         try:
             for message in [hello, *messages]:
                 body = json.dumps(message).encode()

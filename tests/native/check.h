@@ -14,6 +14,7 @@
 
 void test_groups();
 void test_failures();
+void test_races();
 void test_litmus();
 void test_pieces();
 void test_text();

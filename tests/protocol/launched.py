@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from layercast import Group
+from layercast import Group, errors
 
 
 def square(group: Group, offset: int) -> tuple[int, int]:
@@ -51,3 +51,31 @@ def deep(group: Group) -> None:
 
 def environment(group: Group) -> dict[str, str]:
     return {name: os.environ.get(name, "") for name in ("A_VARIABLE",)}
+
+
+def wrap(group: Group, culprit: int) -> None:
+    """As `fail`, where the others wrap what they hear, one by `from`, one without a word."""
+    if group.rank == culprit:
+        group.close()  # the others hear of it, and fail, before the culprit can say why
+        time.sleep(0.3)
+        raise KeyError("the culprit's own words")
+    try:
+        group.barrier("never")
+    except errors.LayercastError as error:
+        if group.rank % 2:
+            raise RuntimeError("the caller's own words") from error
+        raise RuntimeError("the caller's own words")  # noqa: B904 - so do callers
+
+
+def leave_a_child(group: Group, seconds: float) -> int:
+    """Its child inherits every descriptor, and lives on."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(seconds)
+        os._exit(0)
+    return pid
+
+
+def leave_a_child_and_die(group: Group, seconds: float) -> None:
+    leave_a_child(group, seconds)
+    os.kill(os.getpid(), signal.SIGKILL)

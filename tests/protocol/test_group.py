@@ -106,7 +106,7 @@ def test_case_02_kill_all_ranks_and_start_again_twenty_times(folder: Path) -> No
             child.kill()
             os.close(child.reader)
             (folder / f"ready-{rank}").unlink()
-        assert [path.name for path in folder.iterdir()] == ["g.sock"]  # one dead socket, taken over by the next
+        assert [path.name for path in folder.iterdir()] == ["g.layercast"]  # one dead socket, taken over by the next
     assert set(os.listdir("/dev/shm")) <= before
     assert len(os.listdir("/proc/self/fd")) == fds
     with group(folder, 0, 1):
@@ -121,9 +121,22 @@ def test_dead_sockets_of_other_groups_are_swept_and_live_ones_stay(folder: Path)
         return mine
 
     Child(body).reap()
-    assert (folder / "dead.sock").exists()
+    assert (folder / "dead.layercast").exists()
     with group(folder, 0, 1, name="live"), group(folder, 0, 1, name="other"):
-        assert sorted(path.name for path in folder.iterdir()) == ["live.sock", "other.sock"]
+        assert sorted(path.name for path in folder.iterdir()) == ["live.layercast", "other.layercast"]
+
+
+def test_nothing_is_swept_that_is_not_a_groups(folder: Path) -> None:
+    """The run-time directory may hold what other programs left."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    others = ["db.sock", "notes.new", "notes.layercast", "notes.layercast-draft", "a b.layercast"]
+    for name in others[1:4]:
+        (folder / name).write_text("somebody's")
+    for name in (others[0], others[4]):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(folder / name))
+    with group(folder, 0, 1, name="live"):
+        assert sorted(path.name for path in folder.iterdir()) == sorted([*others, "live.layercast"])
 
 
 def test_case_03_unrelated_processes_attach_and_leave_without_a_word(folder: Path) -> None:
@@ -187,6 +200,9 @@ def test_ranks_at_different_meetings_all_hear_of_it(folder: Path) -> None:
         assert len(errors_seen) == 2
         assert all("'one'" in str(error) and "'other'" in str(error) for error in errors_seen)
         assert first.refusals == []
+
+
+HELLO = {"op": "hello", "id": 1, "protocol": 1, "tp": 2, "pid": 1, "started": 1, "space": 1}
 
 
 @pytest.mark.parametrize("how", ["dies", "closes"])
@@ -256,7 +272,7 @@ def message(body: bytes, length: int | None = None) -> bytes:
         message(b"[" * 60000),
         message(json.dumps({"op": "gather", "id": 1, "label": "x", "value": 1}).encode()),  # before hello
         message(json.dumps({"op": "hello", "id": "one"}).encode()),
-        message(json.dumps({"op": "hello", "id": 1, "protocol": 1, "rank": True, "tp": 2, "pid": 1}).encode()),
+        message(json.dumps({**HELLO, "rank": True}).encode()),
         message(json.dumps({"id": 1}).encode()),
         message(json.dumps({"op": "register", "id": 1, "tag": "t", "fd": 0}).encode()),
     ],
@@ -264,7 +280,7 @@ def message(body: bytes, length: int | None = None) -> bytes:
 def test_what_is_not_the_protocol_costs_its_sender_the_connection_only(folder: Path, data: bytes) -> None:
     with group(folder, 0) as first, group(folder, 1) as second:
         with socket.socket(socket.AF_UNIX) as stranger:
-            stranger.connect(str(folder / "g.sock"))
+            stranger.connect(str(folder / "g.layercast"))
             stranger.settimeout(20)
             stranger.sendall(data)
             assert stranger.recv(100) == b""
@@ -278,7 +294,7 @@ def test_connections_that_say_nothing_do_not_keep_ranks_out(folder: Path) -> Non
     with group(folder, 0) as first:
         silent = [socket.socket(socket.AF_UNIX) for _ in range(100)]
         for stranger in silent:
-            stranger.connect(str(folder / "g.sock"))
+            stranger.connect(str(folder / "g.layercast"))
         with group(folder, 1):
             assert first.peers.keys() == {0, 1}
         for stranger in silent:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -52,9 +53,9 @@ def test_a_killed_rank_is_named_and_not_those_who_noticed(folder: Path) -> None:
 
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_rank_that_leaves_is_a_failure(status: int) -> None:
-    with pytest.raises(RankFailed, match="SystemExit|exited with status") as caught:
+    with pytest.raises(RankFailed, match=rf"rank 1 \(pid \d+\) left with SystemExit\({status}\)") as caught:
         launch(launched.leave, 2, args=(status,))
-    assert caught.value.rank == 1
+    assert (caught.value.rank, caught.value.exitcode) == (1, status)
 
 
 def test_a_failure_that_cannot_travel_still_shows_its_text() -> None:
@@ -71,8 +72,31 @@ def test_a_result_that_cannot_travel_is_a_failure() -> None:
 def test_what_cannot_be_started_is_refused_before() -> None:
     with pytest.raises(errors.ConfigError, match="cannot be sent to another process"):
         launch(lambda group: None, 2)
+    with pytest.raises(errors.ConfigError, match=r"args\[1\]: <.*lock.* cannot be sent to another process"):
+        launch(launched.square, 2, args=(1, threading.Lock()))
     with pytest.raises(errors.ConfigError, match="at least 1 rank"):
         launch(launched.square, 0)
+    with pytest.raises(errors.ConfigError, match="of 65 characters: 1 to 64 letters"):
+        launch(launched.square, 1, name="x" * 65)
+    with pytest.raises(errors.ConfigError, match="group name '../up': 1 to 64 letters"):
+        launch(launched.square, 1, name="../up")
+
+
+@pytest.mark.parametrize("culprit", [0, 2])
+def test_a_failure_that_a_caller_wrapped_is_still_known_as_secondary(culprit: int) -> None:
+    with pytest.raises(RankFailed, match="the culprit's own words") as caught:
+        launch(launched.wrap, 3, args=(culprit,))
+    assert caught.value.rank == culprit
+
+
+def test_a_ranks_own_child_that_lives_on_holds_nobody_up() -> None:
+    started = time.monotonic()
+    orphans = launch(launched.leave_a_child, 2, args=(60,))
+    with pytest.raises(RankFailed, match="was killed by SIGKILL"):
+        launch(launched.leave_a_child_and_die, 1, args=(30,))
+    assert time.monotonic() - started < 25
+    for pid in orphans:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_the_time_limit_names_who_still_ran() -> None:

@@ -1,4 +1,4 @@
-"""install, uninstall and engine_writer on a stand-in of kt-kernel; `make test-kt` has the real one."""
+"""install, uninstall and engine_writer on a stand-in of kt-kernel (`make test-kt` has the real one); the device."""
 
 from __future__ import annotations
 
@@ -183,3 +183,9 @@ def test_engine_writer_looks_before_the_engine_writes(
 def test_a_writer_of_the_engine_is_a_writer() -> None:
     wrapper = engine.package().experts.NativeMoEWrapper(HIDDEN, INNER, 1, EXPERTS)
     assert isinstance(kt.engine_writer(wrapper), _native.Writer)
+
+
+@pytest.mark.parametrize("cuda_device", [-2, -10])
+def test_a_device_that_cannot_be(cuda_device: int) -> None:
+    with pytest.raises(errors.ConfigError, match=f"cuda_device: expected 0 or more, or -1 .* got {cuda_device}"):
+        kt.FP8LayerwiseTransport(64, 8192, 0, 1, cuda_device, [64] * 8, [64] * 4, [64] * 8, [1] * 4, 1)

@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from layercast.checkpoint import Checkpoint, write_demo_checkpoint
 from layercast.cli.streaming import Plan, finish, run
+from layercast.devices import check_device
 from layercast.sources import HostViews, LayerSource
 
 _TP = 2
@@ -23,11 +24,12 @@ Tensor = npt.NDArray[np.uint8]
 
 def demo(
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks, a process each.")] = _TP,
-    device: Annotated[str, typer.Option(help="host, or a simulated bus such as link:25GB/s.")] = "host",
+    device: Annotated[str, typer.Option(help="host, cuda, cuda:0, or a simulated bus: link:25GB/s.")] = "host",
     keep: Annotated[Path | None, typer.Option(help="Write the checkpoint to this new folder and keep it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Make a small Qwen3-MoE block-FP8 checkpoint, stream every layer to two ranks, verify every byte."""
+    check_device(device, tp)
     talk = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="layercast-demo-") as folder:
         path = Path(folder) / "qwen3-moe-fp8" if keep is None else keep

@@ -9,6 +9,7 @@ import typer
 import layercast
 from layercast.cli.bench import bench
 from layercast.cli.demo import demo
+from layercast.cli.doctor import doctor
 from layercast.cli.inspect import inspect
 from layercast.cli.stream import stream
 from layercast.cli.synth import synth
@@ -27,6 +28,7 @@ app.command()(stream)
 app.command()(inspect)
 app.command()(synth)
 app.command()(trace)
+app.command()(doctor)
 
 
 def _show_version(wanted: bool) -> None:
