@@ -160,7 +160,7 @@ def test_streams_end_to_end_on_the_fake_driver(
 
 def test_demo_runs_on_the_fake_driver(fake_cuda_library: Path) -> None:
     done = subprocess.run(
-        [*COMMAND[:-1], "demo", "--device", "cuda", "--json"],
+        [*COMMAND[:-1], "demo", "--no-prefill", "--device", "cuda", "--json"],
         capture_output=True,
         text=True,
         timeout=100,

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from layercast.checkpoint import Checkpoint, write_demo_checkpoint
-from layercast.cli.prefill import absent_packages, summary
+from layercast.cli.prefill import absent_packages, summary, torch_device
 from layercast.cli.prefill import run as run_prefill
 from layercast.cli.streaming import Plan, finish, run
 from layercast.devices import check_device
@@ -63,7 +63,7 @@ def _prefill(path: Path, tp: int, device: str, talk: Console) -> dict[str, Any]:
 
     # float32: what differs then is the order of sums alone
     prompt = tuple(random_prompt(path, _PROMPT))
-    plan = PrefillPlan(path, tp, prompt, device, dtype="float32", compare=True)
+    plan = PrefillPlan(path, tp, prompt, device, torch_device(device), dtype="float32", compare=True)
     report = summary(plan, run_prefill(plan, talk))
     return {name: report[name] for name in ("tp", "tokens", "seconds", "difference", "own_difference", "largest")}
 

@@ -29,7 +29,6 @@ def prefill(
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks, a process each.")] = 1,
     depth: Annotated[int, typer.Option(help="Layers of experts on the device at a time.")] = 2,
     device: Annotated[str, typer.Option(help="Where experts go: host, cuda, or a bus such as link:25GB/s.")] = "host",
-    torch_device: Annotated[str, typer.Option(help="Where the rest of the model is and computes.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
     chunk: Annotated[int | None, typer.Option(help="Tokens per pass through the layers; default: all.")] = None,
     compare: Annotated[
@@ -54,7 +53,9 @@ def prefill(
             raise ConfigError(f"--prompt-file {prompt_file}: {error}") from error
     else:
         prompt = random_prompt(checkpoint, random_tokens or 0)
-    plan = PrefillPlan(checkpoint, tp, tuple(prompt), device, torch_device, dtype, depth, chunk, compare=compare)
+    plan = PrefillPlan(
+        checkpoint, tp, tuple(prompt), device, torch_device(device), dtype, depth, chunk, compare=compare
+    )
     report = summary(plan, run(plan, Console(stderr=True)))
     if as_json:
         print(json.dumps(report))
@@ -66,6 +67,17 @@ def require_packages() -> None:
     """ConfigError where torch or transformers is not installed."""
     if absent := absent_packages():
         raise ConfigError(f"needs {', '.join(absent)}", hint="pip install 'layercast[transformers]'")
+
+
+def torch_device(device: str) -> str:
+    """Where the rest of a model is, whose experts are on `device`. ConfigError where torch cannot compute there."""
+    if not device.startswith("cuda"):
+        return "cpu"
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(f"device {device}: this torch ({torch.__version__}) has no CUDA to compute with")
+    return device
 
 
 def absent_packages() -> list[str]:

@@ -135,6 +135,8 @@ def run_prefill(group: Group, plan: PrefillPlan, progress: Connection | None) ->
             progress.send(("layers", done, total))
 
     dtype = _DTYPES[plan.dtype]
+    if plan.torch_device == "cuda":
+        torch.cuda.set_device(group.rank)
     with load(
         plan.checkpoint, group=group, device=plan.device, depth=plan.depth, dtype=dtype, torch_device=plan.torch_device
     ) as attached:

@@ -197,6 +197,14 @@ def _grouped(rows: Tensor, matrices: Tensor, ends: Tensor, sizes: Sequence[int])
     return torch.cat([functional.linear(part, matrix) for part, matrix in zip(parts, matrices, strict=True)])
 
 
+def fence() -> Callable[[], object]:
+    """For `LayerStream(fence=...)` where the model computes on CUDA: an event on torch's current stream."""
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    synchronize: Callable[[], object] = event.synchronize
+    return synchronize
+
+
 @dataclass(frozen=True)
 class TensorParallel:
     """A torch.distributed process group over the ranks of a `Group`; None where there is one rank."""

@@ -25,7 +25,7 @@ from layercast.checkpoint.index import TensorIndex
 from layercast.devices import Cuda
 from layercast.errors import ConfigError
 from layercast.group import Group
-from layercast.integrations.torch import FORMATS, TensorParallel, moe_forward
+from layercast.integrations.torch import FORMATS, TensorParallel, fence, moe_forward
 from layercast.sources import LayerSource
 from layercast.stream import LayerStream
 
@@ -170,13 +170,17 @@ def attach(
     group = group or alone
     assert group is not None
     try:
+        where = next(model.parameters()).device
+        if where.type == "cuda":
+            options.setdefault("fence", fence)
         stream = LayerStream(source, group, device, depth, arena=arena, **options)
         try:
             modules = _modules_by_layer(model)
             _compare(modules, stream)
+            _compare_devices(stream, where)
             for name, module in _experts_modules(model):
                 _drop_parameters(module, name)
-            parallel = TensorParallel.over(group)
+            parallel = TensorParallel.over(group, where)
         except BaseException:
             stream.close()
             raise
@@ -209,6 +213,15 @@ def _compare(modules: dict[int, Any], stream: LayerStream) -> None:
             raise ConfigError(
                 f"layer {layer}: the model has (experts, H, I) = {theirs}, {stream.source.name} has {ours}"
             )
+
+
+def _compare_devices(stream: LayerStream, where: torch.device) -> None:
+    theirs = "cpu" if stream.transport.device.dlpack_device[0] == 1 else "cuda"
+    if where.type != theirs:
+        raise ConfigError(
+            f"the model is on {where}, its experts would be on {stream.transport.device.describe()}",
+            hint="device='cuda' and torch_device='cuda', or neither",
+        )
 
 
 def load(
