@@ -81,7 +81,7 @@ def test_the_table_says_where_the_time_went(checkpoint: Path) -> None:
         ((), "name either --prompt-file or --random-tokens"),
         (("--random-tokens", 0), "expected at least 1"),
         (("--random-tokens", 3, "--dtype", "int8"), "expected bfloat16, float16, float32"),
-        (("--random-tokens", 3, "--chunk", 0), "chunk: expected at least 1"),
+        (("--random-tokens", 3, "--chunk", 0), "--chunk 0: expected at least 1"),
         (("--random-tokens", 3, "--tp", 3), "T of 1 to 8 that work"),
         (("--prompt-file", "/does/not/exist"), "/does/not/exist"),
         (("--random-tokens", 3, "--device", "cuda"), "has no CUDA to compute with"),

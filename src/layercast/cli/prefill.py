@@ -16,10 +16,13 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from layercast import launch
+from layercast.checkpoint import Checkpoint
 from layercast.errors import ConfigError
 
 if TYPE_CHECKING:
     from layercast.integrations.prefill import PrefillPlan, PrefillReport
+
+_DTYPES = ("bfloat16", "float16", "float32")
 
 
 def prefill(
@@ -38,14 +41,19 @@ def prefill(
 ) -> None:
     """Run a prompt through a model that does not have to fit: its experts arrive a layer ahead."""
     require_packages()
-    from layercast.integrations.prefill import PrefillPlan, random_prompt, read_prompt
-
     if (prompt_file is None) == (random_tokens is None):
         raise ConfigError("name either --prompt-file or --random-tokens", hint="layercast prefill --help")
-    if tp < 1:
-        raise ConfigError(f"--tp {tp}: expected at least 1")
+    for name, value in (("tp", tp), ("depth", depth), ("random-tokens", random_tokens), ("chunk", chunk)):
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name} {value}: expected at least 1")
+    if dtype not in _DTYPES:
+        raise ConfigError(f"--dtype {dtype}: expected {', '.join(_DTYPES)}")
     if not checkpoint.is_dir():
         raise ConfigError(f"{checkpoint} is no folder")
+    with Checkpoint.open(checkpoint) as opened:
+        opened.layout(tp)  # before torch is imported and ranks are started
+    from layercast.integrations.prefill import PrefillPlan, random_prompt, read_prompt
+
     if prompt_file is not None:
         try:
             prompt = read_prompt(checkpoint, prompt_file.read_text())
@@ -53,9 +61,8 @@ def prefill(
             raise ConfigError(f"--prompt-file {prompt_file}: {error}") from error
     else:
         prompt = random_prompt(checkpoint, random_tokens or 0)
-    plan = PrefillPlan(
-        checkpoint, tp, tuple(prompt), device, torch_device(device), dtype, depth, chunk, compare=compare
-    )
+    where = torch_device(device)
+    plan = PrefillPlan(checkpoint, tp, tuple(prompt), device, where, dtype, depth, chunk, compare=compare)
     report = summary(plan, run(plan, Console(stderr=True)))
     if as_json:
         print(json.dumps(report))
@@ -89,7 +96,6 @@ def run(plan: PrefillPlan, talk: Console) -> list[PrefillReport]:
     """All ranks, with a progress bar over layers."""
     from layercast.integrations.prefill import run_prefill
 
-    plan.check()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
     with Progress(*columns, console=talk, transient=True, disable=not talk.is_terminal) as progress:
         task = progress.add_task("loading the rest of the model", total=None, done="")
@@ -154,8 +160,11 @@ def _decode(plan: PrefillPlan, tokens: list[int]) -> list[str]:
 
 def show(report: dict[str, Any], console: Console) -> None:
     """Tables and a summary."""
-    title = f"{report['source']}: {report['tokens']} tokens, {report['tp']} ranks, {report['dtype']}, times in ms"
-    table = Table(title=title, title_justify="left")
+    console.print(
+        f"{report['source']}: {report['tokens']} tokens, {report['tp']} ranks, {report['dtype']}, times in ms",
+        soft_wrap=True,
+    )
+    table = Table()
     for name in ("layer", "waited for weights", "copy", "MB", "compute"):
         table.add_column(name, justify="right")
     for row in report["per_layer"]:

@@ -38,15 +38,6 @@ class PrefillPlan:
     candidates: int = 5
     compare: bool = False
 
-    def check(self) -> None:
-        """ConfigError for what cannot work, before anything starts."""
-        if self.dtype not in _DTYPES:
-            raise ConfigError(f"dtype {self.dtype!r}: expected {', '.join(_DTYPES)}")
-        if not self.prompt:
-            raise ConfigError("the prompt is empty")
-        if self.chunk is not None and self.chunk < 1:
-            raise ConfigError(f"chunk: expected at least 1 token, got {self.chunk}")
-
 
 @dataclasses.dataclass
 class PrefillReport:
@@ -71,13 +62,14 @@ def read_prompt(checkpoint: Path, text: str) -> list[int]:
             f"{checkpoint} has no tokenizer to read a prompt with", hint="--random-tokens N takes N random ones instead"
         )
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(checkpoint)
-    return list(tokenizer(text)["input_ids"])
+    found = list(tokenizer(text)["input_ids"])
+    if not found:
+        raise ConfigError("the prompt is empty")
+    return found
 
 
 def random_prompt(checkpoint: Path, tokens: int, seed: int = 0) -> list[int]:
     """`tokens` random ids of the model's vocabulary."""
-    if tokens < 1:
-        raise ConfigError(f"random tokens: expected at least 1, got {tokens}")
     vocabulary = int(transformers.AutoConfig.from_pretrained(checkpoint).get_text_config().vocab_size)
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocabulary, (tokens,), generator=generator).tolist()
