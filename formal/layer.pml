@@ -61,7 +61,7 @@
 #define LOOK_ONCE 18
 #define WISH_SINGLE 19
 #define WISH_PASSED 20
-#define NO_SETTLING 21
+#define NO_HELP 21
 
 #if FAIL || DEATH
 #define G 2
@@ -376,25 +376,30 @@ inline follow() {
   :: atomic { current[region(g)] == e -> break }
   :: atomic { current[region(g)] != e -> seen = current[region(g)];
        assert(!lives(g, me) || seen < e) }; /* else it poisons: "rank 1 joined epoch 1, rank 0 is in epoch 2" */
-     settling = 0;
      if
      :: atomic { seen > joined && NOT_LEFT -> open = anybody_wishes(seen) }; /* wished */
         if
         :: atomic { verdict[region(g)] == V(seen, CANCELLED) || verdict[region(g)] == V(seen, DONE) ->
              returned[Q(g, me)] = seen; seen = 0; open = 0; goto look_again }
         :: atomic { verdict[region(g)] == V(seen, FAILED) -> seen = 0; open = 0; goto failed }
-        :: atomic { else -> /* else it poisons: "rank 1 joined epoch 2, rank 0 is in epoch 1" */
+        :: atomic { verdict[region(g)] == V(seen, OPEN) -> /* else it poisons: "joined epoch 2, rank 0 is in epoch 1" */
              assert(!lives(g, me) || open);
-             settling = 1; open = 0 }
+             open = 0 };
+#if MUTANT != NO_HELP
+           atomic { /* compare-and-swap: it is given up, whoever is about to say so */
+             if
+             :: verdict[region(g)] == V(seen, OPEN) -> verdict[region(g)] = V(seen, CANCELLED)
+             :: else
+             fi;
+             seen = 0; goto look_again }
+#endif
+        :: atomic { else -> assert(!lives(g, me)); seen = 0; open = 0; goto failed } /* of another epoch: never */
         fi
      :: atomic { !(seen > joined && NOT_LEFT) -> skip }
      fi;
      if
-     :: atomic { current[region(g)] != seen -> seen = 0; settling = 0 }
-#if MUTANT != NO_SETTLING
-     :: atomic { settling && verdict[region(g)] != V(seen, OPEN) -> seen = 0; settling = 0 }
-#endif
-     :: atomic { poison[region(g)] != 0 -> seen = 0; settling = 0; goto failed }
+     :: atomic { current[region(g)] != seen -> seen = 0 }
+     :: atomic { poison[region(g)] != 0 -> seen = 0; goto failed }
      fi;
 look_again:
      skip
@@ -410,7 +415,7 @@ look_again:
 /* A rank's caller: join, run (rank 0), wait; recover. */
 proctype Rank(byte g; byte me) {
   byte e, p, s, i, seq, seen, joined, epochs;
-  bit open, settling;
+  bit open;
   {
     true;
 again:

@@ -49,7 +49,7 @@ MUTANTS = {
     "a failure that comes late takes a layer back": {"MUTANT": 18, "P": 1, "FAIL": 2},
     "one wish per rank": {"MUTANT": 19, "P": 1, "CANCEL": 2, "CANCELS": 2},
     "rank 0 passes over what it gave up": {"MUTANT": 20, "P": 1, "CANCEL": 2},
-    "a follower does not wait for the verdict": {"MUTANT": 21, "P": 1, "CANCEL": 2},
+    "a follower waits for another to give it up": {"MUTANT": 21, "P": 1, "CANCEL": 2},
 }
 LARGE_MUTANTS = {
     "poison without compare-and-swap": {"MUTANT": 8, "P": 1, "E": 1, "FAIL": 3},
@@ -58,11 +58,12 @@ LARGE_MUTANTS = {
 }
 
 
-#: How states are remembered: all of them whole, 64 bits of each, or a few bits of each (then some may be missed).
+#: How states are remembered: all of them whole, 64 bits of each, or a few bits of each, for eight minutes: then most
+#: are seen, not all.
 _SEARCHES: dict[int, tuple[str, list[str]]] = {
     0: ("-DCOLLAPSE", []),
     1: ("-DHC4", ["-w28"]),
-    2: ("-DBITSTATE", ["-w33"]),
+    2: ("-DBITSTATE", ["-w33", "-Q8"]),
 }
 
 
@@ -110,7 +111,7 @@ def main() -> int:
         started = time.monotonic()
         errors, states = check(sizes, 1800)
         failed += errors != 0
-        verdict = "holds" if errors == 0 else "**an error**"
+        verdict = "**an error**" if errors else "no error in what was seen" if sizes.get("SEARCH") == 2 else "holds"
         print(f"| {name}: {sizes} | {verdict} | {states:,} | {time.monotonic() - started:.1f} |", flush=True)
     print("\n| mutant | verdict | states | s |\n|---|---|---|---|")
     for name, sizes in {**MUTANTS, **({} if arguments.small else LARGE_MUTANTS)}.items():

@@ -101,7 +101,6 @@ void Transport::follow(const Job& job) {
     LAYERCAST_PAUSE_POINT();
     if (seen == epoch) break;
     if (seen > epoch) refuse_other(epoch, seen);
-    bool settling = false;
     if (seen > std::max(joined_.load(), left_behind())) {
       const bool wished = control.has_extension() && control.wished(seen);
       LAYERCAST_PAUSE_POINT();
@@ -114,9 +113,11 @@ void Transport::follow(const Job& job) {
       }
       if (verdict == Verdict::kFailed) member_.check();
       if (!wished) refuse_other(epoch, seen);  // T12: a layer that this rank does not mean to join
-      settling = true;                         // rank 0 is about to find the wish
+      // Rank 0, or who gave it up, is about to; neither need be waited for.
+      control.cancel_layer(seen, control.wished_by(seen));
+      continue;
     }
-    join_wait([&] { return last_epoch() != seen || (settling && control.verdict(seen) != Verdict::kOpen); },
+    join_wait([&] { return last_epoch() != seen; },
               [&] {
                 return Member::Stall{
                     0, member_.who(0) + " to publish epoch " + text(epoch) + "; its last is " + text(seen)};

@@ -248,17 +248,13 @@ void Transport::interrupted() {
   throw error;
 }
 
-// Whether the joined layer has been given up; where that is promised, waits until it is so.
+// Ends the joined layer where it was given up, though nobody waited for it.
 void Transport::settle_given_up() {
   const ControlBlock& control = member_.control;
-  const std::uint64_t epoch = joined_;
   if (!control.has_extension()) return;
-  if (control.wished(epoch) && control.verdict(epoch) == Verdict::kOpen) {
-    join_wait([&] { return control.verdict(epoch) != Verdict::kOpen || control.cancelled(epoch); },
-              [&] { return Member::Stall{0, member_.who(0) + " to give epoch " + text(epoch) + " up"}; },
-              [&] { member_.check_open(0); });
-  }
-  if (member_.cancelled()) give_up(member_.cancellation(epoch, job_.layer));
+  // Rank 0, or who gave it up, is about to; neither need be waited for.
+  if (control.wished(joined_)) control.cancel_layer(joined_, control.wished_by(joined_));
+  if (member_.cancelled()) give_up(member_.cancellation(joined_, job_.layer));
 }
 
 // The last epoch that this rank has done with, whichever transport of its it was.

@@ -45,6 +45,21 @@ class _Plain:
         self.callback(rank, who.pid)
 
 
+# Groups whose descriptors a fork copies. A child that kept them would keep a dead rank's connections open, and across
+# pid namespaces their end is all that tells of its death. The interpreter's hook is one for all, hence this list.
+_open: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+def _abandon_after_fork() -> None:
+    for group in list(_open):
+        for link in group._links:
+            link.abandon()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_after_fork)
+
+
 def _close(links: list[Link], owner: int) -> None:
     """`links` holds the group's link of now: a rank that outlives rank 0 gets another."""
     for link in links:
@@ -99,6 +114,7 @@ class Group:
         except BaseException:
             directory.close()
             raise
+        _open.add(self)
         # Runs when the group is forgotten, and at the interpreter's exit while threads still run.
         weakref.finalize(self, _close, self._links, self._owner)
 

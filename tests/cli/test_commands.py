@@ -33,14 +33,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_demo_verifies_and_says_so() -> None:
-    done = layercast("demo")
+    done = layercast("demo", "--no-prefill")
     assert (done.returncode, done.stderr) == (0, "")
     assert "verified: every byte" in done.stdout
     assert done.stdout.count("│") > 4 * 8
 
 
 def test_demo_json_is_one_object() -> None:
-    done = layercast("demo", "--json", "--tp", 4)
+    done = layercast("demo", "--no-prefill", "--json", "--tp", 4)
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     assert done.stdout.count("\n") == 1

@@ -6,6 +6,7 @@ It loads layers until somebody dies, says what it heard, recovers and goes on. O
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ def say(**what: object) -> None:
     print(json.dumps({**what, "at": time.monotonic()}), flush=True)
 
 
-def main(rank: int, tp: int, folder: Path, idle: bool) -> None:
+def main(rank: int, tp: int, folder: Path, mode: str) -> None:
     pid, _, space = _native.identity()
     say(pid=pid, space=space)
     with (
@@ -33,11 +34,13 @@ def main(rank: int, tp: int, folder: Path, idle: bool) -> None:
             epoch += 1
             try:
                 transport.load(epoch, 3, EXPERTS, pattern_writer(7))
+                if not said and mode == "children" and os.fork() == 0:
+                    time.sleep(1000)
                 if not said:
                     wrong = _native.count_wrong_pattern(7, 3, rank, EXPERTS, list(KINDS), transport.destinations)[0]
                     say(loaded=epoch, wrong=wrong)
                     said = True
-                if idle:
+                if mode == "idle":
                     while not transport.failed:
                         time.sleep(0.001)
             except errors.LayercastError as error:
@@ -47,4 +50,4 @@ def main(rank: int, tp: int, folder: Path, idle: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4] == "idle")
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])

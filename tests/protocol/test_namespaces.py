@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,13 +36,19 @@ def namespaces_are_allowed() -> None:
         pytest.skip(why_not())
 
 
+def _child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
 class Rank:
     """A rank as pid 1 of a namespace. `proc`: whether it sees a /proc of its own, as in a container."""
 
-    def __init__(self, rank: int, folder: Path, mode: str, proc: bool) -> None:
+    def __init__(self, rank: int, folder: Path, mode: str, proc: bool, init: bool = False) -> None:
         space = ["unshare", "--pid", "--fork", *(["--mount-proc"] if proc else [])]
+        command = [sys.executable, "-m", "tests.protocol.namespaced", str(rank), str(TP), str(folder), mode]
+        self.init = init  # pid 1 is a shell, which keeps the namespace and what the rank leaves there
         self.process = subprocess.Popen(
-            [*space, sys.executable, "-m", "tests.protocol.namespaced", str(rank), str(TP), str(folder), mode],
+            [*space, *(["sh", "-c", f"{shlex.join(command)}; sleep 1000"] if init else command)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
         )
@@ -57,9 +64,8 @@ class Rank:
 
     @property
     def pid(self) -> int:
-        """Of the rank itself, as this process sees it: unshare's only child."""
-        outer = self.process.pid
-        return int(Path(f"/proc/{outer}/task/{outer}/children").read_text())
+        """Of the rank itself, as this process sees it."""
+        return _child(_child(self.process.pid)) if self.init else _child(self.process.pid)
 
     def kill(self) -> float:
         now = time.monotonic()
@@ -69,8 +75,8 @@ class Rank:
     def end(self) -> None:
         if self.process.poll() is None:
             try:
-                self.kill()
-            except (ValueError, ProcessLookupError):
+                os.kill(_child(self.process.pid), 9)  # pid 1, and with it the namespace
+            except (IndexError, ProcessLookupError):
                 self.process.kill()
         self.process.wait(20)
         assert self.process.stdout is not None
@@ -102,4 +108,22 @@ def test_a_death_is_noticed_and_named_and_survived(tmp_path: Path, victim: int, 
             everybody.append(ranks[dying])
     finally:
         for rank in everybody:
+            rank.end()
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_death_is_noticed_though_the_ranks_own_children_live_on(tmp_path: Path, victim: int) -> None:
+    """They have inherited its sockets, and no other rank has a descriptor of its process."""
+    os.chmod(tmp_path, 0o700)
+    ranks = {rank: Rank(rank, tmp_path, "children", True, init=True) for rank in range(TP)}
+    try:
+        for rank in ranks.values():
+            assert rank.read().get("wrong") == 0
+        killed = ranks[victim].kill()
+        for rank in sorted(set(ranks) - {victim}):
+            heard = ranks[rank].read(20)
+            assert (heard.get("error"), heard.get("rank")) == ("PeerDied", victim), heard
+            assert heard["at"] - killed < BOUND_S
+    finally:
+        for rank in ranks.values():
             rank.end()

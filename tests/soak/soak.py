@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import dataclasses
 import logging
 import os
 import random
@@ -18,10 +17,13 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
+
 from layercast import Group, Transport, _native
 from layercast.errors import Cancelled, GroupError, PeerClosed, WriterError
 from layercast.writers import pattern_writer
 from tests.support.processes import Child
+from tests.support.rig import Region
 
 TP = 3
 KINDS = (20_000, 100)
@@ -29,19 +31,26 @@ EXPERTS = 8
 HANG_S = 60.0
 
 
-@dataclasses.dataclass
+EVENTS = ("layers", "wrong experts", "cancelled", "writer raised", "failures heard", "recovered")
+
+
 class Tally:
-    """Of one process."""
+    """What the processes of a rank have seen, in memory that outlives those that are killed."""
 
-    counts: collections.Counter[str]
-    wrong: int = 0
+    def __init__(self) -> None:
+        self._cells = Region(8 * len(EVENTS)).array.view(np.int64)
+
+    def add(self, event: str, count: int = 1) -> None:
+        self._cells[EVENTS.index(event)] += count
+
+    def __getitem__(self, event: str) -> int:
+        return int(self._cells[EVENTS.index(event)])
 
 
-def rank_process(rank: int, folder: Path, end: float, seed: int) -> Tally:
+def rank_process(rank: int, folder: Path, end: float, seed: int, tally: Tally) -> str:
     """Loads layers until the time is over. A rank that kills itself never returns."""
     logging.getLogger("layercast").setLevel(logging.CRITICAL)
     rng = random.Random(seed)
-    tally = Tally(collections.Counter())
     device = "link:0,latency=200us" if rank % 2 else "host"
     group = Group("soak", rank, TP, runtime_dir=folder, timeout=HANG_S)
     with Transport(
@@ -65,16 +74,16 @@ def rank_process(rank: int, folder: Path, end: float, seed: int) -> Tally:
                 if time.monotonic() > end - 1:
                     break
                 raise
-            except GroupError as error:
-                tally.counts[type(error).__name__] += 1
+            except GroupError:
+                tally.add("failures heard")
                 try:
                     transport.recover(timeout=HANG_S / 3)
                 except GroupError:
                     if time.monotonic() > end:  # rank 0 has ended for good
                         break
                     raise
-                tally.counts["recovered"] += 1
-    return tally
+                tally.add("recovered")
+    return "ended"
 
 
 def give_up(transport: Transport, epoch: int) -> None:
@@ -99,19 +108,19 @@ def one_layer(transport: Transport, rng: random.Random, tally: Tally) -> None:
     try:
         transport.load(epoch, 1, experts, writer)
     except Cancelled:
-        tally.counts["cancelled"] += 1
+        tally.add("cancelled")
         return
     except WriterError:
-        tally.counts["writer raised"] += 1
+        tally.add("writer raised")
         raise
     finally:
         if thread is not None:
             thread.cancel()
             thread.join()
-    tally.counts["layers"] += 1
+    tally.add("layers")
     if epoch % 3:  # a layer of few experts leaves the others' places as they were
         wrong, _ = _native.count_wrong_pattern(epoch, 1, transport.rank, EXPERTS, list(KINDS), transport.destinations)
-        tally.wrong += wrong
+        tally.add("wrong experts", wrong)
 
 
 def main() -> int:
@@ -122,14 +131,14 @@ def main() -> int:
     rng = random.Random(arguments.seed)
     end = time.monotonic() + arguments.seconds
     total: collections.Counter[str] = collections.Counter()
-    wrong = 0
+    tallies = [Tally() for _ in range(TP)]
     print(f"seed {arguments.seed}, {arguments.seconds:.0f} s", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
 
         def start(rank: int) -> Child:
             seed = rng.randrange(2**32)
-            return Child(lambda: rank_process(rank, folder, end, seed))
+            return Child(lambda: rank_process(rank, folder, end, seed, tallies[rank]))
 
         ranks = [start(rank) for rank in range(TP)]
         stopped: dict[int, float] = {}
@@ -161,19 +170,18 @@ def main() -> int:
                         continue
                     ranks[rank] = start(rank)
                     continue
-                tally = child.result(5)
-                if not isinstance(tally, Tally):
-                    print(f"rank {rank} ended with {tally!r}", flush=True)
+                result = child.result(5)
+                if result != "ended":
+                    print(f"rank {rank} ended with {result!r}", flush=True)
                     for other in ranks:
                         if other.status is None:
                             other.kill()
                     return 1
-                total.update(tally.counts)
-                wrong += tally.wrong
                 done.add(rank)
+    for event in EVENTS:
+        total[event] = sum(tally[event] for tally in tallies)
     print(", ".join(f"{what} {count}" for what, count in sorted(total.items())))
-    print(f"wrong experts: {wrong}")
-    return 1 if wrong else 0
+    return 1 if total["wrong experts"] else 0
 
 
 if __name__ == "__main__":

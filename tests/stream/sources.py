@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterable, Mapping
 
 from layercast import Arena, LayerWeights, _native
+from layercast.checkpoint import Placement
 from layercast.geometry import ExpertLayout, Kind
 from layercast.writers import Writer, pattern_writer
 
@@ -43,6 +44,9 @@ class TinySource:
 
     def experts(self, layer: int) -> int:
         return self._experts[layer]
+
+    def placement(self, layer: int, tp: int) -> Placement:
+        return Placement("tensor", self._experts[layer], tp)
 
     def layout(self, tp: int) -> ExpertLayout:
         return LAYOUT

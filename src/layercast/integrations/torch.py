@@ -89,7 +89,7 @@ def moe_forward(
 ) -> Tensor:
     """The routed experts' output for every token: sum over k of topk_weights * expert(x).
 
-    x [tokens, H]; topk_ids [tokens, k], ids of experts, those out of range (of other ranks) count nothing;
+    x [tokens, H]; topk_ids [tokens, k], ids of experts, those out of range or of other ranks count nothing;
     topk_weights [tokens, k]; `weights`: the layer. `gate`: from [.., 2 Ir] (gate's outputs, then up's) to [.., Ir].
     Returns [tokens, H] in x's dtype; with `group` the sum over its ranks, which each hold a slice of every expert.
 
@@ -118,7 +118,7 @@ def moe_forward(
 def _routed(x: Tensor, topk_ids: Tensor, topk_weights: Tensor, weights: LayerWeights, gate: Gate) -> Tensor:
     """In float32 [tokens, H]."""
     tokens, chosen = topk_ids.shape
-    flat = topk_ids.reshape(-1)
+    flat = _places(topk_ids.reshape(-1), weights)
     flat = torch.where((flat < 0) | (flat >= weights.num_experts), weights.num_experts, flat)
     ids, order = torch.sort(flat, stable=True)  # sorted by expert, those of no rank here last
     counts = torch.bincount(ids, minlength=weights.num_experts + 1)[: weights.num_experts]
@@ -139,6 +139,17 @@ def _routed(x: Tensor, topk_ids: Tensor, topk_weights: Tensor, weights: LayerWei
     back[order] = torch.arange(order.numel(), device=x.device)
     weighted = results[back].float() * topk_weights.reshape(-1, 1).float()
     return weighted.reshape(tokens, chosen, -1).sum(dim=1)
+
+
+def _places(ids: Tensor, weights: LayerWeights) -> Tensor:
+    """Where experts are among the views; -1 for those of other ranks."""
+    if weights.placed is None:
+        return ids
+    owned = torch.tensor(weights.placed, device=ids.device, dtype=ids.dtype)
+    last = int(max(owned.max(), ids.max())) + 1 if owned.numel() else int(ids.max()) + 1
+    table = torch.full((last + 1,), -1, device=ids.device, dtype=ids.dtype)
+    table[owned.long()] = torch.arange(owned.numel(), device=ids.device, dtype=ids.dtype)
+    return table[ids.long().clamp(-1, last)]
 
 
 def _check_loaded(hit: Sequence[int], weights: LayerWeights) -> None:

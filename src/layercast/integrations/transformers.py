@@ -22,6 +22,7 @@ from layercast import _native
 from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint
 from layercast.checkpoint.index import TensorIndex
+from layercast.devices import Cuda
 from layercast.errors import ConfigError
 from layercast.group import Group
 from layercast.integrations.torch import FORMATS, TensorParallel, moe_forward
@@ -153,7 +154,7 @@ def attach(
     source: Checkpoint | LayerSource,
     *,
     group: Group | None = None,
-    device: str | _native.Device = "host",
+    device: str | Cuda | _native.Device = "host",
     depth: int = 2,
     arena: Arena | None = None,
     **options: Any,
@@ -214,7 +215,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     group: Group | None = None,
-    device: str | _native.Device = "host",
+    device: str | Cuda | _native.Device = "host",
     depth: int = 2,
     dtype: torch.dtype = torch.bfloat16,
     torch_device: str | torch.device = "cpu",

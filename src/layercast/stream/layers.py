@@ -12,15 +12,15 @@ from typing import Any
 
 from layercast import _native
 from layercast.arena import Arena
-from layercast.checkpoint import Checkpoint
+from layercast.checkpoint import Checkpoint, Placement
 from layercast.devices import Cuda
 from layercast.errors import ConfigError, StateError
 from layercast.group import Group
-from layercast.sources import CheckpointSource, LayerSource
+from layercast.sources import CheckpointSource, LayerSource, positions
 from layercast.stream.loader import Consumed, Load, Loader
 from layercast.stream.order import Place, Places, Predictor
 from layercast.stream.views import LayerWeights
-from layercast.transport import Transport
+from layercast.transport import Experts, Transport
 
 #: Records how far the model's work has come and returns what waits for it, such as an event of its stream.
 Fence = Callable[[], Consumed]
@@ -76,7 +76,7 @@ class LayerStream:
         self.transport = Transport(
             group,
             self.layout,
-            num_experts=self.source.num_experts,
+            num_experts=positions(self.source, group.tp),
             device=device,
             device_layers=depth,
             arena=arena,
@@ -154,14 +154,17 @@ class LayerStream:
                 if place.layer == layer:
                     self._places.empty(place)
             raise
+        placement = self._placement(layer)
+        owned = placement.experts_of(self.rank)
         weights = LayerWeights(
             layer,
             self.layout,
-            self.source.experts(layer),
+            len(owned),
             None if wanted is None else tuple(sorted(wanted)),
             self._addresses(place.number),
             self.transport.device,
         )
+        weights.placed = None if placement.kind == "tensor" else owned
         weights.waited_s = time.perf_counter() - began
         weights.statistics = loads[-1].future.result() if loads else None
         with self._lock:
@@ -182,6 +185,9 @@ class LayerStream:
             if not self.closed:
                 self._prefetch()
 
+    def _placement(self, layer: int) -> Placement:
+        return self.source.placement(layer, self.tp_size)
+
     def _wanted(
         self, layer: int, experts: Sequence[int] | None, resident: Mapping[int, Sequence[int]] | None
     ) -> frozenset[int] | None:
@@ -190,6 +196,8 @@ class LayerStream:
             raise ConfigError(f"layer {layer!r} is none of this stream's {len(self.layers)} layers ({shown})")
         if experts is None and not resident:
             return None
+        if self._placement(layer).kind != "tensor":
+            raise ConfigError(f"layer {layer}: its experts are whole on their ranks; they can be loaded all only")
         count = self.source.experts(layer)
         there = set(resident or {})
         wanted = there | set(range(count) if experts is None else experts)
@@ -224,11 +232,9 @@ class LayerStream:
             place.experts = None
         if missing:
             whole = len(missing) == len(every) and not there
-            self._submit(place, layer, len(every) if whole else sorted(missing - there.keys()), there)
+            self._submit(place, layer, self._placement(layer) if whole else sorted(missing - there.keys()), there)
 
-    def _submit(
-        self, place: Place, layer: int, experts: int | Sequence[int], resident: Mapping[int, Sequence[int]]
-    ) -> None:
+    def _submit(self, place: Place, layer: int, experts: Experts, resident: Mapping[int, Sequence[int]]) -> None:
         self._epoch += 1
         consumed = self._consumed.pop(place.number, None)
         load = Load(self._epoch, layer, place.number, experts, resident, consumed)
@@ -246,7 +252,7 @@ class LayerStream:
                 self._places.fill(place, layer, None, prefetched=True)
                 self._loads[place.number] = []
                 self._figures["prefetched"] += 1
-                self._submit(place, layer, self.source.experts(layer), {})
+                self._submit(place, layer, self._placement(layer), {})
             ahead.append(layer)
 
     def _wait(self, loads: Sequence[Load]) -> None:
@@ -311,7 +317,7 @@ class LayerStream:
 
     def describe(self) -> dict[str, Any]:
         """How this stream works: the transport's description, depth, and the bytes of its device layers."""
-        device_bytes = self.depth * self.source.num_experts * self.layout.nbytes
+        device_bytes = self.depth * self.transport.num_experts * self.layout.nbytes
         return {**self.transport.describe(), "depth": self.depth, "device_bytes": device_bytes}
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from layercast.errors import LayercastError, ProtocolError
 from layercast.observe import LayerStatistics
 from layercast.sources import LayerSource
-from layercast.transport import Transport
+from layercast.transport import Experts, Transport
 from layercast.writers import ExpertWriter, Views, Writer
 
 _REMEMBERED = 12
@@ -28,7 +28,7 @@ class Load:
     epoch: int
     layer: int
     place: int
-    experts: int | Sequence[int]
+    experts: Experts
     resident: Mapping[int, Sequence[int]]
     consumed: Consumed | None
     future: Future[LayerStatistics] = field(default_factory=Future)

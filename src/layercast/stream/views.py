@@ -137,9 +137,10 @@ class View:
 class LayerWeights(Mapping[str, View]):
     """A layer's experts on this rank: views by the names of their kinds, as items and as attributes.
 
-    `layer`; `experts`: ids of those that were asked for (None: all); `num_experts`: of the layer, the first axis of
-    every view; `layout`: what an expert is; `waited_s`: how long the model waited; `statistics` of the load (None where
-    none was needed). Attributes of kinds that the format does not have are None.
+    `layer`; `experts`: ids of those that were asked for (None: all); `placed`: where ranks own whole experts, those of
+    this rank in the order of their places (None: each is in its own place); `num_experts`: the first axis of every
+    view; `layout`: what an expert is; `waited_s`: how long the model waited; `statistics` of the load (None where none
+    was needed). Attributes of kinds that the format does not have are None.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class LayerWeights(Mapping[str, View]):
         if len(addresses) != len(layout.kinds):
             raise ConfigError(f"addresses: expected one per kind ({len(layout.kinds)}), got {len(addresses)}")
         self.layer, self.layout, self.num_experts, self.experts = layer, layout, num_experts, experts
+        self.placed: tuple[int, ...] | None = None
         self.waited_s = 0.0
         self.statistics: LayerStatistics | None = None
         self._lease = Lease(f"layer {layer}")
