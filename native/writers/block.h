@@ -29,10 +29,10 @@ static_assert(sizeof(Block) == 48, "the Python side lays these out");
 // guesses, at the latest where a page ends.
 constexpr std::size_t kAhead = 4096;
 
-inline void prefetch(const std::byte* from, std::size_t bytes) {
-  const auto first = reinterpret_cast<std::uintptr_t>(from) & ~std::uintptr_t{63};
-  const auto last = reinterpret_cast<std::uintptr_t>(from) + bytes;
-  for (std::uintptr_t line = first; line < last; line += 64)
+inline void prefetch(const std::byte* from, std::uint64_t distance, std::size_t bytes) {
+  const std::uintptr_t first =
+      reinterpret_cast<std::uintptr_t>(from) + distance;  // no pointer: it may be past the end
+  for (std::uintptr_t line = first & ~std::uintptr_t{63}; line < first + bytes; line += 64)
     __builtin_prefetch(reinterpret_cast<const void*>(line));
 }
 

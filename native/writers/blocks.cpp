@@ -108,7 +108,7 @@ class BlockWriter final : public Writer {
       const std::uint64_t offset = run.offset + at, in_row = offset % block.row_bytes;
       const std::size_t length =
           std::min<std::uint64_t>(in_row ? block.row_bytes - in_row : few, run.bytes - at);
-      prefetch(block.row(offset / block.row_bytes) + kAhead, length / block.row_bytes * block.stride);
+      prefetch(block.row(offset / block.row_bytes), kAhead, length / block.row_bytes * block.stride);
       for (std::size_t r = 0; r < ranks_; ++r)
         copy_block(blocks_[index_[share_of(run, r)]], offset, length, slot.address(r, run) + at,
                    Ahead::kNothing);
