@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NATIVE := $(wildcard native/*.* native/*/*.* bindings/*.*) CMakeLists.txt
-CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h)
+CPP := $(wildcard native/*.h native/*.cpp native/*/*.h native/*/*.cpp bindings/*.h bindings/*.cpp tests/native/*.cpp tests/native/*.h tests/fake_cuda/*.cpp tests/fake_cuda/*.h)
 
-.PHONY: model soak faults faults-quietly demo test lint format typing stubs pytest sanitize sanitize-one clean
+.PHONY: test-kt test-kt-installed model soak faults faults-quietly demo test lint format typing stubs pytest sanitize sanitize-one clean
 
 $(VENV)/.pip:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -17,8 +17,13 @@ $(VENV)/.build: $(VENV)/.pip pyproject.toml
 	$(PIP) install --group build
 	touch $@
 
+# The names of the Python sources: an editable package finds those that there were when it was installed.
+$(VENV)/.names: $(VENV)/.pip FORCE
+	@find src -name '*.py' | sort | cmp -s - $@ || find src -name '*.py' | sort > $@
+FORCE:
+
 # The package itself, compiled in place; Python sources are read from src/.
-$(VENV)/.package: $(VENV)/.build $(NATIVE)
+$(VENV)/.package: $(VENV)/.build $(VENV)/.names $(NATIVE)
 	$(PIP) install --no-build-isolation --config-settings=build-dir=build/package --editable .
 	touch $@
 
@@ -67,6 +72,28 @@ faults: $(FAULTS)/.built
 faults-quietly: $(FAULTS)/.built
 	@PYTHONPATH=$(FAULTS):$(SITE):. $(BIN)/python -S -m tests.faults.matrix > build/faults/faults.md || (cat build/faults/faults.md; exit 1)
 
+# KTransformers' engine fills our slots: in a virtual environment of its own, since it wants another torch. Its own
+# requirements (a GPU's libraries) are left out; what it imports for this is named here.
+KT := .venv-kt
+KT_PIP := $(KT)/bin/python -m pip --disable-pip-version-check --quiet
+KT_NEEDS := 'torch>=2.13,<2.14' numpy safetensors gguf psutil typer rich pyyaml
+
+$(KT)/.engine:
+	test -x $(KT)/bin/python || $(PYTHON) -m venv $(KT)
+	$(KT_PIP) install --no-deps kt-kernel==0.7.2
+	$(KT_PIP) install $(KT_NEEDS) 'pytest>=8' 'pytest-timeout>=2.3'
+	touch $@
+
+test-kt: $(VENV)/.package
+	@$(MAKE) --no-print-directory $(KT)/.engine > build/kt.log 2>&1 || \
+	  { echo "test-kt: skipped, kt-kernel 0.7.2 does not install here:"; grep -i error build/kt.log || cat build/kt.log; exit 0; } && \
+	$(MAKE) --no-print-directory test-kt-installed
+
+test-kt-installed:
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/kt --config-settings=build-dir=build/kt/build .
+	$(KT_PIP) install --force-reinstall --no-deps build/kt/layercast-*.whl
+	$(KT)/bin/python -m pytest tests/kt $(PYTEST_ARGS)
+
 # The protocol's model through spin, and its mutants; minutes, and some gigabytes.
 model:
 	$(PYTHON) formal/model.py
@@ -76,7 +103,7 @@ soak: $(VENV)/.test
 	PYTHONPATH=. $(BIN)/python -m tests.soak.soak $(SOAK_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(KT) build dist
 
 # The native tests under ASan+UBSan, then TSan, ranks as threads.
 sanitize: $(VENV)/.build

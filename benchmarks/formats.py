@@ -1,7 +1,9 @@
 """The checkpoint writer in every format, against the memory writer with the same bytes, in one run.
 
-Prints per family, format and T: GB/s of both and their ratio. Both fill one rank's memory, one thread each, in turns;
-the median of several rounds counts. Checkpoints are synthetic, in the page cache.
+Both with one thread, in turns. `slots`: what rank 0 does in a layer, piece after piece for all ranks into four slots
+each, which the caches hold. `arena`: one rank's share after the other into memory, as each rank loads its own. GB/s
+of processor time are medians, `ratio` the median over turns of checkpoint to memory. Checkpoints are synthetic, in the
+page cache.
 
     python benchmarks/formats.py [--json] [--only llama-4]
 """
@@ -13,18 +15,19 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layercast import Checkpoint, _native
+from layercast import Checkpoint, _native, machine
 from layercast.checkpoint import write_synthetic_checkpoint
-from layercast.writers import checkpoint_writer, memory_writer
+from layercast.writers import Writer, checkpoint_writer, memory_writer
 
-ROUNDS = 7
-SIZES = {"layers": 1, "experts": 40, "hidden": 2048, "vocab": 64}
+ROUNDS = 11
+SLOTS = 4
+SIZES = {"layers": 1, "experts": 24, "hidden": 2048, "vocab": 64}
 CASES = [
     ("qwen3-moe", "fp8_block", 1024, (1, 4)),
     ("qwen3-moe", "fp8_block", 768, (4,)),  # 192 rows: off the block grid
@@ -64,24 +67,32 @@ def _compare(checkpoint: Checkpoint, tp: int) -> dict[str, Any]:
     made = time.perf_counter() - started
     source = np.ones(experts * tp * sum(kinds), np.uint8)
     theirs = memory_writer(source, kinds, tp, experts)
+    piece = machine.default_piece_bytes(tp, SLOTS)
+    slots = np.zeros(SLOTS * tp * piece, np.uint8)
     memory = [[np.zeros((experts, nbytes), np.uint8) for nbytes in kinds] for _ in range(tp)]
     addresses = [[kind.ctypes.data for kind in kinds] for kinds in memory]
-    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    for turn in range(ROUNDS + 1):
-        for name, writer in (("ours", ours), ("theirs", theirs)):
-            started = time.perf_counter()
-            for rank in range(tp):
-                _native.fill_arena(writer, layer, rank, tp, 0, experts, kinds, addresses[rank])
-            if turn:  # the first touches memory
-                seconds[name].append(time.perf_counter() - started)
-    nbytes = experts * tp * sum(kinds)
-    speed = {name: nbytes / statistics.median(times) / 1e9 for name, times in seconds.items()}
-    return {
-        "checkpoint_gbps": round(speed["ours"], 2),
-        "memory_gbps": round(speed["theirs"], 2),
-        "ratio": round(speed["ours"] / speed["theirs"], 2),
-        "prepare_ms": round(made * 1e3, 1),
-    }
+
+    def fill_slots(writer: Writer) -> None:
+        _native.fill_slots(writer, layer, tp, experts, kinds, piece, slots.ctypes.data, SLOTS)
+
+    def fill_arenas(writer: Writer) -> None:
+        for rank in range(tp):
+            _native.fill_arena(writer, layer, rank, tp, 0, experts, kinds, addresses[rank])
+
+    row: dict[str, Any] = {}
+    for path, fill in (("slots", fill_slots), ("arena", fill_arenas)):
+        turns = [[_seconds(fill, writer) for writer in (ours, theirs)] for _ in range(ROUNDS + 1)][1:]
+        speeds = [source.nbytes / statistics.median(times) / 1e9 for times in zip(*turns, strict=True)]
+        row[f"{path}_gbps"] = round(speeds[0], 1)
+        row[f"{path}_memory_gbps"] = round(speeds[1], 1)
+        row[f"{path}_ratio"] = round(statistics.median(theirs / ours for ours, theirs in turns), 2)
+    return row | {"prepare_ms": round(made * 1e3, 1)}
+
+
+def _seconds(fill: Callable[[Writer], None], writer: Writer) -> float:
+    started = time.thread_time()  # other work on the machine may interrupt it
+    fill(writer)
+    return time.thread_time() - started
 
 
 def main() -> None:

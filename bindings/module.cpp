@@ -10,8 +10,10 @@
 
 #include "arena.h"
 #include "device.h"
+#include "devices/cuda_driver.h"
 #include "errors.h"
 #include "fault.h"
+#include "measure.h"
 #include "python_writer.h"
 #include "transport.h"
 #include "writers/writers.h"
@@ -55,6 +57,8 @@ nb::dict to_dict(const Statistics& s) {
   out["pieces"] = s.pieces;
   out["resident_bytes"] = s.resident_bytes;
   out["direct"] = s.direct;
+  out["pinned_bytes"] = s.pinned_bytes;
+  out["unpinned_bytes"] = s.unpinned_bytes;
   return out;
 }
 
@@ -83,11 +87,116 @@ void run(Transport& transport, std::uint64_t epoch, std::int64_t layer, std::uin
   }
 }
 
+// Memory as others know it, by DLPack (https://dmlc.github.io/dlpack): `code` and `bits` say what an element
+// is.
+nb::object dlpack_view(std::uintptr_t address, const Sizes& shape, std::uint8_t code, std::uint8_t bits,
+                       int device_type, int device_id, nb::object owner) {
+  const nb::dlpack::dtype type{code, bits, 1};
+  return nb::cast(nb::ndarray<>(pointer(address), shape.size(), shape.data(), std::move(owner), nullptr, type,
+                                device_type, device_id));
+}
+
+void write(Device& device, std::uintptr_t address, const nb::bytes& data) {
+  const auto* from = static_cast<const std::byte*>(data.data());
+  const std::size_t bytes = data.size();
+  const nb::gil_scoped_release released;
+  measure_copies(device, from, pointer(address), bytes, bytes, 1);
+}
+
+void bind_cuda(nb::module_& m) {
+  m.def(
+      "describe_array",
+      [](const nb::ndarray<nb::ro>& array) {
+        bool contiguous = true;
+        std::int64_t expected = 1;
+        for (std::size_t i = array.ndim(); i-- > 0;) {
+          contiguous = contiguous && (array.shape(i) == 1 || array.stride(i) == expected);
+          expected *= static_cast<std::int64_t>(array.shape(i));
+        }
+        return nb::make_tuple(reinterpret_cast<std::uintptr_t>(array.data()), array.nbytes(), contiguous,
+                              array.device_type() == nb::device::cuda::value, array.device_id());
+      },
+      "array"_a, "DLPack: address, bytes, whether rows lie one behind the other, on a CUDA device, which.");
+  m.def(
+      "measure_copies",
+      [](Device& device, std::uintptr_t from, std::uintptr_t to, std::size_t bytes, std::size_t piece_bytes,
+         std::size_t rounds) {
+        return measure_copies(device, pointer(from), pointer(to), bytes, piece_bytes, rounds);
+      },
+      "device"_a, "from_"_a, "to"_a, "bytes"_a, "piece_bytes"_a, "rounds"_a,
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Nanoseconds that copies from pinned memory take, nothing else being in the way.");
+  m.def(
+      "cuda_device",
+      [](const std::string& library, int ordinal, bool strict, bool batch, std::uint64_t patience_ms) {
+        return make_cuda_device({library, ordinal, strict, batch, milliseconds(patience_ms)});
+      },
+      "library"_a, "ordinal"_a, "strict"_a = true, "batch"_a = false, "patience_ms"_a = 10'000,
+      nb::call_guard<nb::gil_scoped_release>(), "A GPU; an empty library is the usual one.");
+  m.def(
+      "cuda_driver",
+      [](const std::string& library) {
+        const auto driver = cuda::load_driver(library);
+        nb::list devices;
+        for (const cuda::DeviceFacts& facts : cuda::list_devices(*driver)) {
+          devices.append(nb::make_tuple(facts.ordinal, facts.name, facts.pci_bus_id, facts.bytes));
+        }
+        return nb::make_tuple(driver->version, devices);
+      },
+      "library"_a, "The driver's version, and (ordinal, name, PCI bus id, bytes of memory) of every device.");
+}
+
 void bind_devices(nb::module_& m) {
+  bind_cuda(m);
   nb::class_<Device>(m, "Device", "Where a rank's experts go: destination memory and copies to it.")
       .def("describe", &Device::describe)
       .def_prop_ro("moves", &Device::moves)
       .def_prop_ro("prompt", &Device::prompt)
+      .def("close", &Device::close, nb::call_guard<nb::gil_scoped_release>(),
+           "Gives back what it holds, destination memory too. Idempotent.")
+      .def_prop_ro("readable", &Device::readable)
+      .def_prop_ro("bus_id", &Device::bus_id)
+      .def_prop_ro(
+          "dlpack_device",
+          [](const Device& device) {
+            const int ordinal = device.cuda_ordinal();
+            return ordinal < 0 ? nb::make_tuple(nb::device::cpu::value, 0)
+                               : nb::make_tuple(nb::device::cuda::value, ordinal);
+          },
+          nb::sig("def dlpack_device(self) -> tuple[int, int]"), "DLPack's type and number of the device.")
+      .def_prop_ro(
+          "pinned",
+          [](const Device& device) {
+            const Device::Pinned p = device.pinned();
+            return nb::make_tuple(p.pinned, p.unpinned, p.failure);
+          },
+          "Bytes that are pinned, bytes that could not be, and why.")
+      .def(
+          "allocate",
+          [](Device& device, std::size_t bytes) {
+            return reinterpret_cast<std::uintptr_t>(device.allocate(bytes));
+          },
+          "bytes"_a, nb::call_guard<nb::gil_scoped_release>(), "Memory that lives as long as the device.")
+      .def(
+          "adopt",
+          [](Device& device, std::uintptr_t address, std::size_t bytes) {
+            device.adopt(pointer(address), bytes);
+          },
+          "address"_a, "bytes"_a)
+      .def(
+          "read",
+          [](Device& device, std::uintptr_t address, std::size_t bytes) {
+            std::vector<std::byte> scratch;
+            const std::byte* found = nullptr;
+            {
+              const nb::gil_scoped_release released;
+              found = device.read(pointer(address), bytes, scratch);
+            }
+            return nb::bytes(reinterpret_cast<const char*>(found), bytes);
+          },
+          "address"_a, "bytes"_a, "A copy of what lies there.")
+      .def("write", &write, "address"_a, "data"_a,
+           "Puts bytes there and waits for them; while no transport uses the device.")
       .def(
           "pin",
           [](Device& device, std::uintptr_t address, std::size_t bytes) {
@@ -97,6 +206,8 @@ void bind_devices(nb::module_& m) {
       .def(
           "unpin", [](Device& device, std::uintptr_t address) { device.unpin(pointer(address)); },
           "address"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("dlpack_view", &dlpack_view, "address"_a, "shape"_a, "code"_a, "bits"_a, "device_type"_a,
+        "device_id"_a, "owner"_a, "A DLPack capsule over this memory, which keeps `owner` alive.");
   m.def("host_device", &make_host_device, "Destination in memory of the rank's own.");
   m.def(
       "link_device",
@@ -156,7 +267,7 @@ void bind_writers(nb::module_& m) {
       [](const Table& blocks, const Table& index, std::size_t experts, std::size_t ranks, std::size_t kinds,
          std::int64_t layer, nb::object) {
         const auto* rows = reinterpret_cast<const Block*>(blocks.data());
-        return make_block_writer({rows, rows + blocks.size() / 4},
+        return make_block_writer({rows, rows + blocks.size() * sizeof(std::uint64_t) / sizeof(Block)},
                                  {index.data(), index.data() + index.size()}, experts, ranks, kinds, layer);
       },
       "blocks"_a, "index"_a, "experts"_a, "ranks"_a, "kinds"_a, "layer"_a, "owner"_a.none(),
@@ -170,6 +281,15 @@ void bind_writers(nb::module_& m) {
         fill_arena(writer, layer, rank, ranks, first, count, kind_bytes, there);
       },
       "writer"_a, "layer"_a, "rank"_a, "ranks"_a, "first"_a, "count"_a, "kind_bytes"_a, "kinds"_a);
+  m.def(
+      "fill_slots",
+      [](Writer& writer, std::int64_t layer, std::size_t ranks, std::size_t experts, const Sizes& kind_bytes,
+         std::size_t piece_bytes, std::uintptr_t slots, std::size_t count) {
+        const nb::gil_scoped_release released;
+        fill_slots(writer, layer, ranks, experts, kind_bytes, piece_bytes,
+                   reinterpret_cast<std::byte*>(slots), count);
+      },
+      "writer"_a, "layer"_a, "ranks"_a, "experts"_a, "kind_bytes"_a, "piece_bytes"_a, "slots"_a, "count"_a);
   m.def(
       "count_wrong_pattern",
       [](std::uint64_t seed, std::int64_t layer, std::size_t rank, std::size_t experts,
@@ -195,7 +315,8 @@ void bind_transport(nb::module_& m) {
              const Addresses& destinations, std::shared_ptr<Device> device,
              std::optional<std::uint64_t> timeout_ms, std::optional<std::uint64_t> join_timeout_ms,
              std::optional<std::uint64_t> writer_timeout_ms, std::size_t writer_threads,
-             const std::vector<int>& cpus, std::size_t verify_every, std::size_t trace_events) {
+             const std::vector<int>& cpus, std::size_t verify_every, std::size_t trace_events,
+             std::size_t device_layers) {
             TransportOptions o;
             o.control = pointer(control);
             o.control_bytes = control_bytes;
@@ -216,20 +337,28 @@ void bind_transport(nb::module_& m) {
             o.cpus = cpus;
             o.verify_every = verify_every;
             o.trace_events = trace_events;
+            o.device_layers = device_layers;
             o.interrupted = signal_pending;
             new (self) Transport(std::move(o));
           },
           nb::kw_only(), "control"_a, "control_bytes"_a, "rank"_a, "tp_size"_a, "kind_bytes"_a, "experts"_a,
           "local_slots"_a, "all_slots"_a, "slot_bytes"_a, "piece_bytes"_a, "destinations"_a, "device"_a,
           "timeout_ms"_a.none(), "join_timeout_ms"_a.none(), "writer_timeout_ms"_a.none(),
-          "writer_threads"_a = 1, "cpus"_a = std::vector<int>{}, "verify_every"_a = 0, "trace_events"_a = 0)
+          "writer_threads"_a = 1, "cpus"_a = std::vector<int>{}, "verify_every"_a = 0, "trace_events"_a = 0,
+          "device_layers"_a = 1)
       .def(
           "join",
           [](Transport& t, std::uint64_t epoch, std::int64_t layer, std::size_t experts,
              std::optional<Sizes> ids, const std::vector<std::pair<std::size_t, Addresses>>& residents,
-             std::optional<std::size_t> owned) {
-            Job job{
-                epoch, layer, experts, ids.has_value(), ids.value_or(Sizes{}), {}, owned.value_or(SIZE_MAX)};
+             const Sizes& owners, std::size_t device_layer) {
+            Job job;
+            job.epoch = epoch;
+            job.layer = layer;
+            job.streamed = experts;
+            job.selected = ids.has_value();
+            job.ids = ids.value_or(Sizes{});
+            job.owners = owners;
+            job.device_layer = device_layer;
             for (const auto& [expert, addresses] : residents) {
               const auto there = pointers(addresses);
               job.residents.push_back({expert, {there.begin(), there.end()}});
@@ -238,8 +367,10 @@ void bind_transport(nb::module_& m) {
             t.join(std::move(job));
           },
           "epoch"_a, "layer_id"_a, "expert_count"_a, "ids"_a = nb::none(),
-          "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owned"_a = nb::none(),
-          "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).")
+          "residents"_a = std::vector<std::pair<std::size_t, Addresses>>{}, "owners"_a = Sizes{},
+          "device_layer"_a = 0,
+          "Experts: 0 .. expert_count - 1, or `ids`. Residents: (expert, addresses per kind or none).\n\n"
+          "Owners: the rank that has expert x whole; `expert_count` are then positions, not experts.")
       .def("cancel", &Transport::cancel, "epoch"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "set_arena",
@@ -268,7 +399,12 @@ void bind_transport(nb::module_& m) {
             return to_dict(statistics);
           },
           "epoch"_a)
+      .def("stream_wait", &Transport::stream_wait, "epoch"_a, "stream"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("consumed", &Transport::consumed, "stream"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &Transport::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("overdue", &Transport::overdue, "epoch"_a, "waited_ms"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Fails the group where a rank has not come to `epoch`; without effect where all are there.")
       .def("statistics", [](const Transport& t) { return to_dict(t.statistics()); })
       .def(
           "report_death",

@@ -16,4 +16,10 @@ void fill_arena(Writer& writer, std::int64_t layer, std::size_t rank, std::size_
                 std::size_t count, const std::vector<std::size_t>& kind_bytes,
                 const std::vector<std::byte*>& kinds);
 
+// What rank 0's writing thread does in a layer, without a group, for tests and measurements: fills piece
+// after piece for all ranks. `slots` are used in turns; each is [rank][piece_bytes]. Throws Error(kArgument).
+void fill_slots(Writer& writer, std::int64_t layer, std::size_t ranks, std::size_t experts,
+                const std::vector<std::size_t>& kind_bytes, std::size_t piece_bytes, std::byte* slots,
+                std::size_t count);
+
 }  // namespace layercast

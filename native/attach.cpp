@@ -59,6 +59,10 @@ void Transport::check_job(const Job& job) const {
     refuse(Code::kArgument,
            "expert_count: expected 1.." + text(options_.experts) + ", got " + text(job.streamed));
   }
+  if (job.device_layer >= options_.device_layers) {
+    refuse(Code::kArgument, "device_layer: expected 0.." + text(options_.device_layers - 1) + ", got " +
+                                text(job.device_layer));
+  }
   if (job.selection() != 0 && !member_.control.has_extension()) {
     refuse(Code::kArgument, "experts: this control region has no room for a selection; load whole layers");
   }

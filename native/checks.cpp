@@ -52,6 +52,7 @@ void check_options(const TransportOptions& options, const ControlBlock& control)
     refuse(Code::kArgument, "num_experts: " + number(options.experts) + " experts of " +
                                 number(expert_bytes) + " bytes overflow the address space");
   }
+  if (options.device_layers == 0) refuse(Code::kArgument, "device_layers: expected > 0, got 0");
   if (options.layer_limit_ns == 0)
     refuse(Code::kArgument, "timeout: expected > 0 (or None for no limit), got 0");
   if (options.join_limit_ns == 0) refuse(Code::kArgument, "join_timeout: expected > 0 (or None), got 0");
@@ -68,10 +69,11 @@ void check_options(const TransportOptions& options, const ControlBlock& control)
   expect_set("local_host_ptrs", options.local_slots);
   expect_set("all_rank_host_ptrs", options.all_slots);
   if (!options.destinations.empty()) {
-    expect_count("destinations", kinds, options.destinations.size(), "one per kind");
+    expect_count("destinations", options.device_layers * kinds, options.destinations.size(),
+                 options.device_layers == 1 ? "one per kind" : "[device layer][kind]");
     expect_set("destinations", options.destinations);
-    for (std::size_t k = 0; k < kinds; ++k) {
-      expect_extent(k, options.destinations[k], options.kind_bytes[k], options.experts);
+    for (std::size_t i = 0; i < options.destinations.size(); ++i) {
+      expect_extent(i % kinds, options.destinations[i], options.kind_bytes[i % kinds], options.experts);
     }
   }
   if (version2) return;

@@ -32,6 +32,7 @@ Consumer::Consumer(Member& member, const TransportOptions& options, Trace& trace
 
 void Consumer::begin(Job job) {
   job_ = std::move(job);
+  job_.mark = device_.begin_layer();
   begun_.fetch_add(1, std::memory_order_release);  // "assignment"
   bell_.ring();
 }
@@ -63,6 +64,7 @@ void Consumer::loop() {
     };  // "assignment"
     waiter_.wait(bell_, kNever, [&] { return assigned() || stopped(); });
     if (stopped()) return;
+    const std::uint32_t mark = job_.mark;  // the next job may come before this one is cleared away
     try {
       load_layer();
     } catch (Error& error) {
@@ -72,6 +74,7 @@ void Consumer::loop() {
       member_.fail(error);
     }
     device_.drain();
+    device_.end_layer(mark);
     in_flight_.clear();
     finished_.fetch_add(1, std::memory_order_release);
     member_.bell(kCallerBell).ring();
@@ -102,6 +105,7 @@ void Consumer::load_layer() {
   submit_residents();
   std::size_t submitted = 0;
   const bool nothing = job_.streamed == 0;  // after complete() the caller may hand the next job over
+  if (nothing) device_.mark_layer(job_.mark);
   for (all_submitted_ = nothing; !all_submitted_ || !in_flight_.empty();) {
     if (broken()) return;
     // Finished pieces first: every acknowledgement frees a slot for the producer.
@@ -112,6 +116,7 @@ void Consumer::load_layer() {
       if (direct_) return load_direct();
       submit(submitted++);
       all_submitted_ = submitted == cut_.pieces();
+      if (all_submitted_) device_.mark_layer(job_.mark);
       continue;
     }
     wait_for_more(may_submit, submitted);
@@ -163,6 +168,7 @@ void Consumer::wait_for_more(bool may_submit, std::size_t piece) {
   std::uint64_t deadline = due;
   if (may_submit && polls_) deadline = std::min(deadline, now + kForeignPollNs);
   const bool spin = !flying || due == kNever || due < now + kWorthSleepingNs;
+  if (flying) device_.ring_when_done(ticket);
   waiter_.wait(
       bell_, deadline,
       [&] {
@@ -329,6 +335,7 @@ void Consumer::load_direct() {
       const Ticket ticket = device_.enqueue({&copies_[batch.first], batch.count});
       in_flight_.push_back({kNoSlot, 0, number++, batch.bytes, ticket, now});
       batches.push_back(batch);
+      if (next == copies_.size()) device_.mark_layer(job_.mark);
       continue;
     }
     wait_for_more(false, 0);
@@ -348,11 +355,8 @@ void Consumer::check_direct(std::size_t first_copy, std::size_t copies) {
     const std::uint64_t seen = checksum(device_.read(copy.to, copy.bytes, scratch_), copy.bytes);
     if (seen == expected) continue;
     std::size_t kind = 0;
-    while (copy.to < options_.destinations[kind] ||
-           copy.to >= options_.destinations[kind] + options_.experts * options_.kind_bytes[kind]) {
-      ++kind;
-    }
-    const auto offset = static_cast<std::size_t>(copy.to - options_.destinations[kind]);
+    while (copy.to < destination(kind, 0, 0) || copy.to >= destination(kind, options_.experts, 0)) ++kind;
+    const auto offset = static_cast<std::size_t>(copy.to - destination(kind, 0, 0));
     mismatch(in_flight_.front().piece, offset / options_.kind_bytes[kind], expected, seen);
   }
 }

@@ -67,7 +67,8 @@ class Consumer {
   Ticket awaited() const;
   void wait_for_more(bool may_submit, std::size_t piece);
   std::byte* destination(std::size_t kind, std::size_t expert, std::size_t offset) const {
-    return options_.destinations[kind] + expert * options_.kind_bytes[kind] + offset;
+    const std::size_t layer = job_.device_layer * options_.kind_bytes.size();
+    return options_.destinations[layer + kind] + expert * options_.kind_bytes[kind] + offset;
   }
 
   Member& member_;

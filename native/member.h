@@ -87,8 +87,10 @@ class Member {
     }
   }
 
- private:
+  // Fails the group for a limit that has run out.
   [[noreturn]] void timed_out(Stall stall) const;
+
+ private:
   void ring_own(Bell which) const { Doorbell(&own_bell_[which]).ring(); }
 
   mutable DoorbellCell own_bell_[kBellsPerRank]{};  // where the region has no extension

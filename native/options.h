@@ -23,9 +23,11 @@ struct TransportOptions {
   // Version 2: [slot][kind] and, on rank 0, [slot][rank][kind]. Version 3: [slot] and [slot][rank].
   std::vector<std::byte*> local_slots;
   std::vector<std::byte*> all_slots;
-  std::size_t slot_bytes = 0;            // version 3: what one slot holds
-  std::size_t piece_bytes = 0;           // version 3
-  std::vector<std::byte*> destinations;  // one per kind: experts x kind_bytes; empty: the device allocates
+  std::size_t slot_bytes = 0;   // version 3: what one slot holds
+  std::size_t piece_bytes = 0;  // version 3
+  // [device layer][kind], experts x kind_bytes each; empty: the device allocates.
+  std::vector<std::byte*> destinations;
+  std::size_t device_layers = 1;  // a layer is loaded into the one that its job names
   std::shared_ptr<Device> device;
   std::uint64_t layer_limit_ns = kNever;   // without progress of the layer
   std::uint64_t join_limit_ns = kNever;    // for a live peer that has not come

@@ -147,8 +147,9 @@ bool Producer::is_verified(std::size_t piece) const {
 void Producer::record_checksums(const Worker& worker, std::size_t slot) {
   for (std::size_t r = 0; r < options_.tp_size; ++r) {
     PieceChecksum sum;
+    const std::size_t owned = job_->owned_by(r);
     for (const Run& run : worker.runs) {
-      if (writer_->owns(r, run.expert)) sum.add(slots_.address(slot, r, run), run.bytes);
+      if (run.expert < owned) sum.add(slots_.address(slot, r, run), run.bytes);
     }
     store_relaxed(member_.control.checksum(slot, r), sum.value());
   }

@@ -44,14 +44,15 @@ Transport::Transport(TransportOptions options)
     : options_(std::move(options)), owner_(getpid()), member_(options_), trace_(options_.trace_events) {
   check_options(options_, member_.control);
   if (member_.control.poisoned()) member_.check();
-  const std::size_t kinds = options_.kind_bytes.size();
-  if (options_.destinations.empty()) {
-    for (std::size_t k = 0; k < kinds; ++k) {
-      options_.destinations.push_back(options_.device->allocate(options_.kind_bytes[k] * options_.experts));
-    }
-  } else {
-    for (std::size_t k = 0; k < kinds; ++k) {
-      options_.device->adopt(options_.destinations[k], options_.kind_bytes[k] * options_.experts);
+  const bool allocates = options_.destinations.empty();
+  for (std::size_t layer = 0; layer < options_.device_layers; ++layer) {
+    for (std::size_t k = 0; k < options_.kind_bytes.size(); ++k) {
+      const std::size_t bytes = options_.kind_bytes[k] * options_.experts;
+      if (allocates) {
+        options_.destinations.push_back(options_.device->allocate(bytes));
+      } else {
+        options_.device->adopt(options_.destinations[layer * options_.kind_bytes.size() + k], bytes);
+      }
     }
   }
   attach();
@@ -81,6 +82,7 @@ void Transport::join(Job job) {
   const Call call(*this);
   check_job(job);
   const std::uint64_t epoch = job.epoch;
+  place(job);
   if (joined_ != returned_) settle_given_up();  // nobody waited for it any more
   member_.check();
   if (joined_ != returned_) {
@@ -114,6 +116,26 @@ void Transport::join(Job job) {
   consumer_->begin(std::move(job));
   store_release(member_.control.cell(member_.control.layout().join_epoch, options_.rank), epoch);
   if (member_.control.has_extension()) member_.control.bell(0, kCallerBell).ring();
+}
+
+// Where ranks own whole experts: how many this one has.
+void Transport::place(Job& job) const {
+  if (job.owners.empty()) return;
+  if (job.selected || !job.residents.empty()) {
+    refuse(Code::kArgument,
+           "placement: whole experts per rank travel all; selected or resident ones do not go with it");
+  }
+  std::size_t most = 0, known = 0;
+  for (std::size_t r = 0; r < options_.tp_size; ++r) {
+    known += job.owned_by(r);
+    most = std::max(most, job.owned_by(r));
+  }
+  if (known != job.owners.size() || most != job.streamed) {
+    refuse(Code::kArgument, "placement: its " + text(job.owners.size()) + " experts take " + text(most) +
+                                " positions on ranks 0 to " + text(options_.tp_size - 1) + ", which own " +
+                                text(known) + "; join was given " + text(job.streamed) + " positions");
+  }
+  job.owned = job.owned_by(options_.rank);
 }
 
 bool Transport::cancel(std::uint64_t epoch) {
@@ -168,6 +190,14 @@ void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t exper
                                 std::to_string(layer) + " with " + text(experts));
   }
   if (job_.streamed != 0) writer.check(layer, job_.needed(), options_.tp_size, options_.kind_bytes);
+  for (std::size_t r = 0; !job_.owners.empty() && r < options_.tp_size; ++r) {
+    for (std::size_t position = 0; position < job_.owned_by(r); ++position) {
+      if (!writer.owns(r, position)) {
+        refuse(Code::kArgument, "run(" + text(epoch) + "): the writer has nothing for rank " + text(r) +
+                                    "'s position " + text(position) + "; was it made for another placement?");
+      }
+    }
+  }
   try {
     member_.check();
     ran_ = epoch;
@@ -255,6 +285,9 @@ Statistics Transport::statistics() const {
   s.total_ns = load_relaxed(control.cell(l.producer_total_ns));
   s.h2d_ns = load_relaxed(control.cell(l.h2d_ns, options_.rank));
   s.bytes = load_relaxed(control.cell(l.bytes, options_.rank));
+  const Device::Pinned pinned = options_.device->pinned();
+  s.pinned_bytes = pinned.pinned;
+  s.unpinned_bytes = pinned.unpinned;
   return s;
 }
 
@@ -322,6 +355,28 @@ Statistics Transport::wait(std::uint64_t epoch) {
   return last_;
 }
 
+void Transport::stream_wait(std::uint64_t epoch, std::uintptr_t stream) {
+  check_owner();
+  const std::lock_guard lock(mutex_);  // close() comes before or after
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  const ControlBlock& control = member_.control;
+  const std::uint64_t joined = load_acquire(control.cell(control.layout().join_epoch, options_.rank));
+  if (epoch == 0 || epoch != joined) {
+    refuse(Code::kState, "wait(" + text(epoch) + "): a stream can wait for the epoch joined last, on rank " +
+                             text(options_.rank) + " that is " + text(joined));
+  }
+  if (load_acquire(control.cell(control.layout().consumer_done_epoch, options_.rank)) < epoch)
+    member_.check();
+  options_.device->stream_wait(stream);
+}
+
+void Transport::consumed(std::uintptr_t stream) {
+  check_owner();
+  const std::lock_guard lock(mutex_);
+  if (closing_) refuse(Code::kState, "this transport is closed; open a new one");
+  options_.device->wait_for_stream(stream);
+}
+
 std::vector<std::array<std::uint64_t, 3>> Transport::seats() const {
   std::vector<std::array<std::uint64_t, 3>> out;
   for (std::size_t r = 0; r < options_.tp_size; ++r) {
@@ -334,6 +389,19 @@ std::vector<std::array<std::uint64_t, 3>> Transport::seats() const {
 void Transport::report_death(std::size_t rank, std::uint64_t pid, std::uint64_t started,
                              const char* how) const {
   if (getpid() == owner_ && liveness_) liveness_->report_death(rank, pid, started, how);
+}
+
+void Transport::overdue(std::uint64_t epoch, std::uint64_t waited_ms) const {
+  check_owner();
+  const ControlBlock& control = member_.control;
+  if (closed_) refuse(Code::kState, "this transport is closed; open a new one");
+  member_.check();
+  for (std::size_t r = 0; r < options_.tp_size; ++r) {
+    if (load_acquire(control.cell(control.layout().join_epoch, r)) >= epoch) continue;
+    member_.timed_out({r, "rank " + text(options_.rank) + " waited " + text(waited_ms) + " ms for epoch " +
+                              text(epoch) + "; " + member_.who(r) + " has not joined it, it " +
+                              member_.doing(r)});
+  }
 }
 
 void Transport::fail(Error error) {

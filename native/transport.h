@@ -28,6 +28,7 @@ struct Statistics {
   std::uint64_t h2d_ns = 0, bytes = 0;                          // this rank's
   std::uint64_t pieces = 0, resident_bytes = 0;                 // this rank's
   bool direct = false;
+  std::uint64_t pinned_bytes = 0, unpinned_bytes = 0;  // host memory of this rank's device
 };
 
 class Transport {
@@ -43,6 +44,11 @@ class Transport {
   void join(Job job);
   void run(std::uint64_t epoch, std::int64_t layer, std::uint64_t experts, Writer& writer);
   Statistics wait(std::uint64_t epoch);
+  // Makes a stream of the device wait for the layer joined last, and nobody on the host. From any thread. The
+  // stream goes on if the layer fails, too: wait tells.
+  void stream_wait(std::uint64_t epoch, std::uintptr_t stream);
+  // Layers joined from now on are copied when the work enqueued on the stream so far has finished.
+  void consumed(std::uintptr_t stream);
   // Gives a layer up, from any thread and any rank: run and wait of it end with Error(kCancelled) everywhere.
   // False: it is over already.
   bool cancel(std::uint64_t epoch);
@@ -53,6 +59,9 @@ class Transport {
   void close() noexcept;
 
   void report_death(std::size_t rank, std::uint64_t pid, std::uint64_t started, const char* how) const;
+  // Who waits for a layer, but not inside join, has waited this long: fails the group, naming the rank that
+  // has not joined; returns where all have, as the layer's own limit runs then.
+  void overdue(std::uint64_t epoch, std::uint64_t waited_ms) const;
   // Tells every rank of a failure on this one that the core did not see.
   void fail(Error error);
   // Of the layer in progress or the last one.
@@ -67,6 +76,7 @@ class Transport {
  private:
   class Call;
   void check_owner() const;
+  void place(Job& job) const;
   void check_epoch(std::uint64_t epoch) const;
   void check_job(const Job& job) const;
   void attach();

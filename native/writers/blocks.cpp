@@ -1,16 +1,14 @@
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "error.h"
 #include "layout.h"
+#include "writers/block.h"
 #include "writers/writers.h"
 
 namespace layercast {
 
 namespace {
-
-std::uint64_t bytes_of(const Block& block) { return block.rows * block.row_bytes; }
 
 class BlockWriter final : public Writer {
  public:
@@ -21,7 +19,14 @@ class BlockWriter final : public Writer {
         experts_(experts),
         ranks_(ranks),
         kinds_(kinds),
-        layer_(layer) {}
+        layer_(layer) {
+    starts_.reserve(blocks_.size());
+    for (std::size_t share = 0; share + 1 < index_.size(); ++share) {
+      std::uint64_t at = 0;
+      for (std::uint64_t b = index_[share]; b < index_[share + 1]; at += blocks_[b++].bytes())
+        starts_.push_back(at);
+    }
+  }
 
   bool whole_experts() const override { return false; }
   bool parallel() const override { return true; }
@@ -38,7 +43,7 @@ class BlockWriter final : public Writer {
     }
     for (std::size_t i = 0; i + 1 < index_.size(); ++i) {
       std::uint64_t bytes = 0;
-      for (std::uint64_t b = index_[i]; b < index_[i + 1]; ++b) bytes += bytes_of(blocks_[b]);
+      for (std::uint64_t b = index_[i]; b < index_[i + 1]; ++b) bytes += blocks_[b].bytes();
       if (bytes == kind_bytes[i % kinds_] || bytes == 0) continue;  // 0: another rank's expert
       refuse(Code::kArgument, "checkpoint writer: kind " + std::to_string(i % kinds_) + " of expert " +
                                   std::to_string(i / kinds_ / ranks_) + " has " + std::to_string(bytes) +
@@ -55,15 +60,15 @@ class BlockWriter final : public Writer {
   void fill(const Piece& piece, const SlotView& slot) override {
     for (const Run& run : piece.runs) {
       if (interleaved(run)) {
-        copy_rows(run, slot);
+        copy_interleaved(run, slot);
       } else {
-        for (std::size_t r = 0; r < ranks_; ++r) copy_share(run, slot, r);
+        for (std::size_t r = 0; r < ranks_; ++r) copy_share(run, slot, r, copy_block);
       }
     }
   }
 
   void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
-    for (const Run& run : piece.runs) copy_share(run, slot, rank);
+    for (const Run& run : piece.runs) copy_share(run, slot, rank, copy_block_out);
   }
 
  private:
@@ -71,61 +76,97 @@ class BlockWriter final : public Writer {
     return (run.expert * ranks_ + rank) * kinds_ + run.kind;
   }
 
-  void copy_share(const Run& run, const SlotView& slot, std::size_t rank) const {
+  using CopyBlock = void(const Block&, std::uint64_t, std::size_t, std::byte*, Ahead);
+
+  void copy_share(const Run& run, const SlotView& slot, std::size_t rank, CopyBlock copy_one) const {
     if (owns(rank, run.expert))
-      copy(index_[share_of(run, rank)], run.offset, run.bytes, slot.address(rank, run));
+      copy(share_of(run, rank), run.offset, run.bytes, slot.address(rank, run), copy_one);
   }
 
-  // Columns of one matrix: each rank's share is one block of as many and as long rows.
+  // Columns of one matrix, side by side: each rank's share is one block of as many and as long rows.
   bool interleaved(const Run& run) const {
-    if (ranks_ == 1 || ranks_ > kMaxRanks || !owns(0, run.expert)) return false;
+    if (ranks_ == 1 || !owns(0, run.expert)) return false;
     const Block& first = blocks_[index_[share_of(run, 0)]];
-    if (first.stride == first.row_bytes) return false;
+    if (first.rows == 1 || first.count != 1) return false;
     for (std::size_t r = 0; r < ranks_; ++r) {
       const std::size_t share = share_of(run, r);
       if (index_[share + 1] - index_[share] != 1) return false;
       const Block& b = blocks_[index_[share]];
-      if (b.rows != first.rows || b.row_bytes != first.row_bytes || b.stride != first.stride) return false;
+      if (b.rows != first.rows || b.row_bytes != first.row_bytes || b.stride != first.stride ||
+          b.count != 1 || b.source != first.source + r * first.row_bytes)
+        return false;
     }
     return true;
   }
 
-  // Row by row for all ranks: memory is read as it lies, not with a gap of the other ranks' columns.
-  void copy_rows(const Run& run, const SlotView& slot) const {
-    const std::uint64_t row_bytes = blocks_[index_[share_of(run, 0)]].row_bytes;
-    const std::uint64_t stride = blocks_[index_[share_of(run, 0)]].stride;
-    std::byte* to[kMaxRanks];
-    const std::byte* from[kMaxRanks];
-    for (std::size_t r = 0; r < ranks_; ++r) {
-      to[r] = slot.address(r, run);
-      from[r] = blocks_[index_[share_of(run, r)]].source;
-    }
-    std::uint64_t row = run.offset / row_bytes, in_row = run.offset % row_bytes;
-    for (std::size_t at = 0; at < run.bytes; ++row, in_row = 0) {
-      const std::size_t length = std::min<std::size_t>(row_bytes - in_row, run.bytes - at);
+  // A few rows for all ranks, then the next: memory is read as it lies, not with a gap of the other ranks'
+  // columns.
+  void copy_interleaved(const Run& run, const SlotView& slot) const {
+    const Block& block = blocks_[index_[share_of(run, 0)]];
+    const std::uint64_t few = std::max<std::uint64_t>(kAhead / block.stride, 1) * block.row_bytes;
+    for (std::size_t at = 0; at < run.bytes;) {
+      const std::uint64_t offset = run.offset + at, in_row = offset % block.row_bytes;
+      const std::size_t length =
+          std::min<std::uint64_t>(in_row ? block.row_bytes - in_row : few, run.bytes - at);
+      prefetch(block.row(offset / block.row_bytes) + kAhead, length / block.row_bytes * block.stride);
       for (std::size_t r = 0; r < ranks_; ++r)
-        std::memcpy(to[r] + at, from[r] + row * stride + in_row, length);
+        copy_block(blocks_[index_[share_of(run, r)]], offset, length, slot.address(r, run) + at,
+                   Ahead::kNothing);
       at += length;
     }
   }
 
-  // [offset, offset + bytes) of the blocks from `block` on, one after the other.
-  void copy(std::uint64_t block, std::size_t offset, std::size_t bytes, std::byte* to) const {
-    while (offset >= bytes_of(blocks_[block])) offset -= bytes_of(blocks_[block++]);
-    for (; bytes > 0; ++block, offset = 0) {
+  // [offset, offset + bytes) of the blocks of a share, one after the other.
+  void copy(std::size_t share, std::uint64_t offset, std::size_t bytes, std::byte* to,
+            CopyBlock copy_one) const {
+    const std::uint64_t first = index_[share], end = index_[share + 1];
+    const auto begin = starts_.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto above = std::upper_bound(begin, begin + static_cast<std::ptrdiff_t>(end - first), offset);
+    std::uint64_t block = static_cast<std::uint64_t>(above - starts_.begin()) - 1;
+    for (offset -= starts_[block]; bytes > 0; ++block, offset = 0) {
       const Block& b = blocks_[block];
-      std::uint64_t row = offset / b.row_bytes, in_row = offset % b.row_bytes;
-      for (; row < b.rows && bytes > 0; ++row, in_row = 0) {
-        const std::size_t length = std::min<std::size_t>(b.row_bytes - in_row, bytes);
-        std::memcpy(to, b.source + row * b.stride + in_row, length);
-        to += length;
-        bytes -= length;
+      const std::size_t length = std::min<std::uint64_t>(b.bytes() - offset, bytes);
+      const Ahead ahead = block + 1 < end && alternate(b, blocks_[block + 1]) ? Ahead::kGaps : Ahead::kRows;
+      if (ahead == Ahead::kGaps && bytes > length) {
+        const std::size_t more = std::min<std::uint64_t>(b.bytes(), bytes - length);
+        copy_pair(b, offset, blocks_[++block], more, to, copy_one);
+        to += length + more, bytes -= length + more;
+        continue;
       }
+      copy_one(b, offset, length, to, ahead);
+      to += length, bytes -= length;
     }
+  }
+
+  // `first` from `offset` on, then `bytes` of `second`, in turns: what lies together is read together.
+  static void copy_pair(const Block& first, std::uint64_t offset, const Block& second, std::uint64_t bytes,
+                        std::byte* to, CopyBlock copy_one) {
+    // rows of the result
+    const std::uint64_t row = is_turned(first) ? first.rows * first.row_bytes : first.row_bytes;
+    const std::uint64_t few =
+        is_turned(first) ? kTileColumns * row : std::max(kStage / row, std::uint64_t{1}) * row;
+    std::byte* const there = to + (first.bytes() - offset);
+    copy_one(second, 0, std::min(offset, bytes), there, Ahead::kRows);
+    for (std::uint64_t at = offset; at < first.bytes(); at += few) {
+      const std::uint64_t length = std::min(few, first.bytes() - at);
+      copy_one(first, at, length, to + (at - offset), Ahead::kGaps);
+      if (at < bytes) copy_one(second, at, std::min(length, bytes - at), there + at, Ahead::kNothing);
+    }
+  }
+
+  // Rows or columns that take turns (gate and up of gpt-oss): those of the second lie in the first one's
+  // gaps.
+  static bool alternate(const Block& first, const Block& second) {
+    if (second.rows != first.rows || second.stride != first.stride || second.row_bytes != first.row_bytes ||
+        second.step != first.step || second.count != first.count)
+      return false;
+    const std::uint64_t every = first.count > 1 ? first.step : first.stride;
+    return every == 2 * first.row_bytes && second.source == first.source + first.row_bytes;
   }
 
   std::vector<Block> blocks_;
   std::vector<std::uint64_t> index_;
+  std::vector<std::uint64_t> starts_;  // per block: the bytes of its share that lie before it
   std::size_t experts_, ranks_, kinds_;
   std::int64_t layer_;
 };
@@ -142,7 +183,7 @@ std::unique_ptr<Writer> make_block_writer(std::vector<Block> blocks, std::vector
                                 " kinds");
   }
   for (const Block& block : blocks) {
-    if (block.source == nullptr || block.rows == 0 || block.row_bytes == 0) {
+    if (block.source == nullptr || block.rows == 0 || block.row_bytes == 0 || block.count == 0) {
       refuse(Code::kArgument, "checkpoint writer: a block has no bytes");
     }
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "writer.h"
+#include "writers/block.h"
 
 namespace layercast {
 
@@ -33,17 +34,9 @@ std::size_t count_wrong_pattern(std::uint64_t seed, std::int64_t layer, std::siz
                                 const std::vector<std::size_t>& kind_bytes,
                                 const std::vector<const std::byte*>& destinations, std::int64_t& first_bad);
 
-// A strided block of a mapped file: `rows` rows of `row_bytes`, `stride` apart.
-struct Block {
-  const std::byte* source;
-  std::uint64_t stride;
-  std::uint64_t row_bytes;
-  std::uint64_t rows;
-};
-static_assert(sizeof(Block) == 32, "the Python side lays these out");
-
 // Slices of mapped checkpoint files. `index` holds, for (expert * ranks + rank) * kinds + kind, the first of
-// its blocks; one entry more at the end. A kind's bytes are its blocks one after the other, row after row.
+// its blocks; one entry more at the end. A kind's bytes are its blocks one after the other, row
+// after row.
 std::unique_ptr<Writer> make_block_writer(std::vector<Block> blocks, std::vector<std::uint64_t> index,
                                           std::size_t experts, std::size_t ranks, std::size_t kinds,
                                           std::int64_t layer);

@@ -11,7 +11,7 @@ from layercast.group import Group
 from layercast.launch import launch
 from layercast.observe import LayerStatistics
 from layercast.sources import CheckpointSource, LayerSource, SyntheticSource
-from layercast.stream import stream_layers
+from layercast.stream import LayerStream, LayerWeights, stream_layers
 from layercast.transport import Transport
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "Group",
     "LayerSource",
     "LayerStatistics",
+    "LayerStream",
+    "LayerWeights",
     "LayercastError",
     "SyntheticSource",
     "Transport",

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from layercast import _native
+from layercast import _native, numa
+from layercast.devices import pin
 from layercast.errors import ConfigError, ResourceError, StateError
 from layercast.memory import headroom
 from layercast.sources import LayerSource
@@ -49,7 +50,7 @@ class Arena:
         self.rank, self.tp = rank, tp
         self.layout = source.layout(tp)
         self.kind_bytes = tuple(self.layout.sizes)
-        self._experts = {layer: source.experts(layer) for layer in chosen}
+        self._experts = {layer: source.placement(layer, tp).positions for layer in chosen}
         self.nbytes = sum(self._layer_bytes(layer) for layer in chosen)
         room = headroom()
         if self.nbytes > room.nbytes:
@@ -66,12 +67,14 @@ class Arena:
         for layer in chosen:
             self._starts[layer] = at
             at += self._layer_bytes(layer)
+        if device is not None and (node := numa.node_near(device.bus_id)) is not None:
+            numa.prefer(self._base, self.nbytes, node)
         if threads is None:
             threads = max(1, len(os.sched_getaffinity(0)) // tp)
         self._load(source, threads, progress)
         self._device = device
         if device is not None:
-            device.pin(self._base, self.nbytes)
+            pin(device, self._base, self.nbytes, f"arena of rank {rank}")
 
     def _layer_bytes(self, layer: int) -> int:
         # Each layer begins on a page: a device may pin and copy page-wise.
@@ -106,7 +109,7 @@ class Arena:
         return tuple(self._experts)
 
     def experts(self, layer: int) -> int:
-        """Experts of a layer that it holds."""
+        """Places for experts in a layer that it holds."""
         return self._experts[layer]
 
     def addresses(self, layer: int) -> list[int]:

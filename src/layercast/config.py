@@ -51,6 +51,14 @@ class Environment:
                 return Path(value) / below
         return Path("/tmp") / f"layercast-{os.geteuid()}"
 
+    @property
+    def cuda_driver(self) -> str:
+        """$LAYERCAST_CUDA_DRIVER: the library of the CUDA driver, a path; empty: the usual libcuda.so.1."""
+        value = self._get("LAYERCAST_CUDA_DRIVER") or ""
+        if value and not Path(value).is_file():
+            raise ConfigError(f"LAYERCAST_CUDA_DRIVER is {value!r}, the path of a library is needed")
+        return value
+
     def torchrun(self) -> Membership:
         """The group of this machine's processes under torchrun, or a launcher that sets the same variables.
 

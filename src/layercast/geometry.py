@@ -254,7 +254,7 @@ def _cut_block(form: WeightFormat, intermediate: int, tp: int, off_grid: OffGrid
     else:
         fault = f"Ir = I / T = {ir} rows do not end on a block's edge"
     work = ", ".join(str(value) for value in ranks_that_work(intermediate, form.block))
-    finer = "off_grid='finer' allows this one; " if whole and ir % form.per_item == 0 else ""
+    finer = "off_grid='finer' (stream --finer) allows this one; " if whole and ir % form.per_item == 0 else ""
     size = f"{form.block[0]} x {form.block[1] or 'row'}"
     raise GeometryError(
         f"I = {intermediate} cannot be cut for T = {tp} ranks: {fault} (block {size})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 import weakref
 from collections import Counter
@@ -122,6 +123,11 @@ class Group:
         """The group of this machine's torchrun processes. ConfigError names the variables that are amiss."""
         place = Environment.read().torchrun()
         return cls(place.name, place.rank, place.tp, timeout=timeout)
+
+    @classmethod
+    def alone(cls) -> Group:
+        """A group of this process only."""
+        return cls(f"alone-{os.getpid()}-{secrets.token_hex(4)}", 0, 1)
 
     @property
     def _link(self) -> Link:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from layercast import _native
+from layercast import _native, numa
 from layercast import rendezvous as rv
+from layercast.devices import pin
 from layercast.errors import GroupError, JoinTimeout
 from layercast.group import Group
 from layercast.memory import SharedMemory
@@ -126,12 +127,19 @@ class Session:
             nbytes = tp * settings.slots * settings.slot_bytes
             self._slots = self._group.share(f"{self._tag}/slots", nbytes, agree=settings.agreed, timeout=timeout)
             own = self._slot_address(0, self._group.rank)
-            self._device.pin(own, settings.slots * settings.slot_bytes)
+            own_bytes = settings.slots * settings.slot_bytes
+            numa.place_near(self._device.bus_id, own, own_bytes, f"slots of rank {self._group.rank}")
+            pin(self._device, own, own_bytes, f"slots of rank {self._group.rank}")
             self._pinned = own
 
     def _slot_address(self, slot: int, rank: int) -> int:
         assert self._slots is not None
         return self._slots.address + (rank * self.settings.slots + slot) * self.settings.slot_bytes
+
+    @property
+    def slots_node(self) -> int | None:
+        """The NUMA node on which this rank's slots lie; None: nobody says, or they are gone."""
+        return None if self._slots is None else numa.node_of_address(self._slot_address(0, self._group.rank))
 
     def _open(self) -> _native.Transport:
         settings, rank, tp = self.settings, self._group.rank, self._group.tp

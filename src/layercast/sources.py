@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from layercast import _native
-from layercast.checkpoint import Checkpoint
+from layercast.checkpoint import Checkpoint, Placement
+from layercast.checkpoint.placement import PlacementKind
 from layercast.errors import ConfigError
 from layercast.geometry import SHAPES, ExpertLayout
 from layercast.writers import Writer, checkpoint_writer, pattern_writer
@@ -38,6 +39,10 @@ class LayerSource(Protocol):
         """Experts of this layer."""
         ...
 
+    def placement(self, layer: int, tp: int) -> Placement:
+        """Which of `tp` ranks gets what of which expert of this layer."""
+        ...
+
     def layout(self, tp: int) -> ExpertLayout:
         """One expert's share per rank. Raises GeometryError."""
         ...
@@ -51,11 +56,20 @@ class LayerSource(Protocol):
         ...
 
 
-class CheckpointSource:
-    """The experts of a checkpoint."""
+def positions(source: LayerSource, tp: int) -> int:
+    """The most experts that a rank holds of a layer: `num_experts` of its transport."""
+    return max(source.placement(layer, tp).positions for layer in source.layers)
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+
+class CheckpointSource:
+    """The experts of a checkpoint.
+
+    `placement`: "tensor" cuts each over all ranks, "expert" gives each rank whole ones.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, placement: PlacementKind = "tensor") -> None:
         self.checkpoint = checkpoint
+        self._kind: PlacementKind = placement
         self.name = str(checkpoint.path)
 
     @property
@@ -72,9 +86,13 @@ class CheckpointSource:
         """Experts of this layer."""
         return self.checkpoint.experts(layer)
 
+    def placement(self, layer: int, tp: int) -> Placement:
+        """As even as can be, expert after expert, where ranks own whole ones."""
+        return Placement(self._kind, self.experts(layer), tp)
+
     def layout(self, tp: int) -> ExpertLayout:
         """See `Checkpoint.layout`."""
-        return self.checkpoint.layout(tp)
+        return self.checkpoint.layout(tp, placement=self._kind)
 
     def writer(self, layer: int, tp: int) -> Writer:
         """Slices straight from the mapped files. Raises ConfigError for a layer in another format than most."""
@@ -84,14 +102,14 @@ class CheckpointSource:
                 f"{self.name}: layer {layer} is {seen}, the others are {self.checkpoint.format}",
                 hint="a transport has one layout; give such layers one of their own: checkpoint.layout(tp, layer=...)",
             )
-        return checkpoint_writer(self.checkpoint, layer, tp)
+        return checkpoint_writer(self.checkpoint, layer, tp, self._kind)
 
     def wrong_experts(self, layer: int, rank: int, tp: int, views: HostViews) -> list[int]:
         """Compares with slices that numpy cuts from the files."""
         wrong = []
-        for expert in range(self.experts(layer)):
-            reference = self.checkpoint.reference(layer, expert, rank, tp).values()
-            if not all(np.array_equal(view[expert], kind) for view, kind in zip(views, reference, strict=True)):
+        for position, expert in enumerate(self.placement(layer, tp).experts_of(rank)):
+            reference = self.checkpoint.reference(layer, expert, rank, tp, placement=self._kind).values()
+            if not all(np.array_equal(view[position], kind) for view, kind in zip(views, reference, strict=True)):
                 wrong.append(expert)
         return wrong
 
@@ -121,6 +139,10 @@ class SyntheticSource:
     def experts(self, layer: int) -> int:
         """The same in every layer."""
         return self._shape.experts
+
+    def placement(self, layer: int, tp: int) -> Placement:
+        """Every expert is cut over all ranks."""
+        return Placement("tensor", self._shape.experts, tp)
 
     def layout(self, tp: int) -> ExpertLayout:
         """Block-FP8."""

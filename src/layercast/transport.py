@@ -6,25 +6,27 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from layercast import _native, machine
 from layercast.arena import Arena
-from layercast.devices import open_device
+from layercast.checkpoint.placement import Placement
+from layercast.devices import Cuda, open_device
 from layercast.errors import ConfigError, GroupError, PeerClosed, PeerDied, StateError
 from layercast.geometry import ExpertLayout
 from layercast.group import Group
 from layercast.observe import LayerStatistics
 from layercast.session import Deadline, Session, Settings
+from layercast.tensors import Destination, Stream, addresses, stream_handle
 from layercast.timeline import Event
 from layercast.writers import ExpertWriter, Writer, as_writer
 
 Seconds: TypeAlias = "float | None"
-#: The first N experts of a layer, or these.
-Experts: TypeAlias = "int | Sequence[int]"
+#: The first N experts of a layer, or these, or all of them as a placement says.
+Experts: TypeAlias = "int | Sequence[int] | Placement"
 #: Experts that the device holds already: their addresses there, one per kind, or None for in their place.
 Residents: TypeAlias = "Mapping[int, Sequence[int] | None]"
 Verify: TypeAlias = "Literal['sample', 'full'] | None"
@@ -36,9 +38,10 @@ class Transport:
     """Receives the experts of a layer on this rank; on rank 0 also sends them to all.
 
     `layout`: the expert's kinds and bytes per rank (or just the bytes per kind). `num_experts`: the most a layer may
-    have. `device`: see `open_device`. `destinations`: one address per kind of num_experts x bytes each; None: the
-    device allocates. `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the devices; None:
-    what suits the caches (see `layercast.machine`). `arena`: this rank's `Arena`, for layers that skip the slots.
+    have. `device`: see `open_device`. `device_layers`: how many layers it can hold; each load names one.
+    `destinations`: one address or tensor per device layer and kind of num_experts x bytes each; None: the device
+    allocates. `slots` buffers of `piece_bytes` bytes each per rank stand between rank 0 and the devices; None: what
+    suits the caches (see `layercast.machine`). `arena`: this rank's `Arena`, for layers that skip the slots.
     Limits in seconds, None for no limit: `timeout` without progress of a layer, `join_timeout` for a live peer that
     has not come, `writer_timeout` inside one call of the writer.
     `verify`: check the bytes of every piece ("full") or every 16th ("sample") on arrival, against a checksum that
@@ -56,10 +59,11 @@ class Transport:
         layout: ExpertLayout | Sequence[int],
         *,
         num_experts: int,
-        device: str | _native.Device = "host",
+        device: str | Cuda | _native.Device = "host",
         slots: int | None = None,
         piece_bytes: int | None = None,
-        destinations: Sequence[int] | None = None,
+        device_layers: int = 1,
+        destinations: Sequence[Destination] | None = None,
         arena: Arena | None = None,
         timeout: Seconds = 60.0,
         join_timeout: Seconds = 600.0,
@@ -71,8 +75,8 @@ class Transport:
     ) -> None:
         self.layout = layout if isinstance(layout, ExpertLayout) else None
         self.rank, self.tp_size = group.rank, group.tp
-        self.num_experts = num_experts
-        self.device = open_device(device)
+        self.num_experts, self.device_layers = num_experts, device_layers
+        self.device = open_device(device, group.rank)
         self.slots = machine.default_slots(self.device.prompt) if slots is None else slots
         _expect("slots", self.slots, 1, _native.MAX_SLOTS)
         self.piece_bytes = machine.default_piece_bytes(group.tp, self.slots) if piece_bytes is None else piece_bytes
@@ -88,6 +92,7 @@ class Transport:
             "cpus": list(self.cpus or ()),
             "verify_every": _VERIFY_EVERY[verify],
             "trace_events": timeline_events,
+            "device_layers": device_layers,
         }
         if verify is not None and not self.device.moves:
             raise ConfigError(f"verify={verify!r}: device {self.device.describe()} moves no bytes to check")
@@ -95,25 +100,30 @@ class Transport:
         self._callable: tuple[ExpertWriter, Writer] | None = None
         self._joined = 0
         self._tag = group.next_tag("transport")
-        self._settings = Settings(
-            self.kind_bytes, num_experts, self.slots, self.piece_bytes, tuple(destinations or ()), options
-        )
+        self._adopted = destinations  # they live as long as this object does
+        wanted = [num_experts * nbytes for nbytes in self.kind_bytes]
+        places = addresses(destinations, wanted) if destinations else ()
+        self._settings = Settings(self.kind_bytes, num_experts, self.slots, self.piece_bytes, places, options)
         # In a list, for the finalizer: `recover` puts the next session into it.
         self._sessions = [Session(group, self._tag, self._settings, self.device)]
         # `close`, or the last reference dropped, or the interpreter's exit: whatever comes first.
-        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._sessions)
+        own = None if self.device is device else self.device  # who opened it closes it
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._sessions, own)
         self._arena: Arena | None = None
         if arena is not None:
             self.use_arena(arena)
 
-    def _check(self, destinations: Sequence[int] | None) -> None:
+    def _check(self, destinations: Sequence[Destination] | None) -> None:
         if not self.kind_bytes or min(self.kind_bytes) < 1:
             raise ConfigError(f"layout: expected the bytes of at least one kind, each > 0, got {self.kind_bytes}")
         _expect("num_experts", self.num_experts, 1)
+        _expect("device_layers", self.device_layers, 1)
         _expect("piece_bytes", self.piece_bytes, 1)
         _expect("writer_threads", self.writer_threads, 1, 64)
-        if destinations is not None and len(destinations) != len(self.kind_bytes):
-            raise ConfigError(f"destinations: expected one per kind ({len(self.kind_bytes)}), got {len(destinations)}")
+        wanted = self.device_layers * len(self.kind_bytes)
+        if destinations is not None and len(destinations) != wanted:
+            each = "one per kind" if self.device_layers == 1 else "one per device layer and kind"
+            raise ConfigError(f"destinations: expected {each} ({wanted}), got {len(destinations)}")
         if self.verify not in _VERIFY_EVERY:
             raise ConfigError(f"verify: expected None, 'sample' or 'full', got {self.verify!r}")
         if self.cpus is None:
@@ -162,19 +172,24 @@ class Transport:
 
     @property
     def destinations(self) -> list[int]:
-        """Addresses of the device layer, one per kind; they stay the same over the transport's life."""
+        """Addresses, one per device layer and kind; they stay the same over the transport's life."""
         return self._open().destinations
 
-    def join(self, epoch: int, layer: int, experts: Experts, *, resident: Residents | None = None) -> None:
+    def join(
+        self, epoch: int, layer: int, experts: Experts, *, resident: Residents | None = None, device_layer: int = 0
+    ) -> None:
         """Enter a layer. Every rank calls it with the same arguments; epochs start at 1 and grow.
 
-        `experts`: how many (0 to experts - 1), or which ids; each lands in its own place of the device layer.
+        `experts`: how many (0 to experts - 1), or which ids; each lands in its own place of the device layer. Or a
+        placement: with "expert" this rank's i-th expert lands in place i, and what others own is not copied.
         `resident`: experts that are on the device already; those with addresses are copied from there, none of them
-        travels, whether `experts` names them or not. Raises ProtocolError on all ranks where they mean other experts.
+        travels, whether `experts` names them or not. `device_layer`: where this rank puts the layer.
+        Raises ProtocolError on all ranks where they mean other experts.
         """
         count, ids, there = _selection(experts, resident)
         with self._figures():
-            self._open().join(epoch, layer, count, ids, there)
+            owners = _owners(experts, self.tp_size)
+            self._open().join(epoch, layer, count, ids, there, owners, device_layer=device_layer)
         self._joined = epoch
 
     def run(
@@ -197,10 +212,31 @@ class Transport:
         with self._figures():
             self._open().run(epoch, layer, count, native)
 
-    def wait(self, epoch: int) -> LayerStatistics:
-        """Wait until this rank's bytes of the layer are complete on its device."""
+    @overload
+    def wait(self, epoch: int) -> LayerStatistics: ...
+    @overload
+    def wait(self, epoch: int, *, stream: Stream) -> None: ...
+    def wait(self, epoch: int, *, stream: Stream | None = None) -> LayerStatistics | None:
+        """Wait until this rank's bytes of the layer are complete on its device.
+
+        With `stream` (a CUDA stream or its handle) that stream waits instead, and the call returns at once, with
+        nothing: work enqueued there from now on sees the layer. From any thread, between `join` and the next `join`.
+        The layer is still to be collected by a `wait` without it, which alone tells of a failure: then the stream
+        goes on all the same, and what it computes is worth nothing.
+        """
+        if stream is not None:
+            self._open().stream_wait(epoch, stream_handle(stream))
+            return None
         with self._figures():
             return LayerStatistics.from_native(self._open().wait(epoch))
+
+    def consumed(self, stream: Stream) -> None:
+        """Copies of layers joined from now on start when the work enqueued on `stream` so far has finished.
+
+        For a model that computes from the device layer on its own stream while the host goes on to the next layer.
+        Returns at once; from any thread. Raises StateError where the device has no streams.
+        """
+        self._open().consumed(stream_handle(stream))
 
     def load(
         self,
@@ -210,9 +246,10 @@ class Transport:
         writer: Writer | ExpertWriter | None = None,
         *,
         resident: Residents | None = None,
+        device_layer: int = 0,
     ) -> LayerStatistics:
         """Join, run (on rank 0, which alone needs the writer) and wait."""
-        self.join(epoch, layer, experts, resident=resident)
+        self.join(epoch, layer, experts, resident=resident, device_layer=device_layer)
         if self.rank == 0:
             self.run(epoch, layer, experts, writer, resident=resident)
         return self.wait(epoch)
@@ -240,6 +277,11 @@ class Transport:
         call has raised; what the device layer holds then is undefined.
         """
         return self._open().cancel(epoch)
+
+    def overdue(self, epoch: int, waited: float) -> None:
+        """For who waits for `epoch` without being in a call, since `waited` seconds: LayerTimeout on every rank where
+        one has not joined it, naming that one; nothing where all have, as the layer's own limit runs then."""
+        self._open().overdue(epoch, max(0, round(waited * 1000)))
 
     def recover(self, timeout: Seconds = None) -> None:
         """After a failure: meet the others again in a new generation; epochs begin anew at 1.
@@ -282,6 +324,7 @@ class Transport:
         return {
             "device": self.device.describe(),
             "slots": self.slots,
+            "slots_node": self._sessions[0].slots_node,
             "piece_bytes": self.piece_bytes,
             "writer_threads": self.writer_threads,
             "cpus": list(self.cpus) if self.cpus is not None else "anywhere",
@@ -289,14 +332,20 @@ class Transport:
             "arena_layers": len(self._arena.layers) if self._arena is not None else 0,
         }
 
-    def host_views(self) -> list[npt.NDArray[np.uint8]]:
-        """The device layer of a device whose memory is the host's: per kind uint8 [num_experts, bytes], no copy.
+    def host_views(self, device_layer: int = 0) -> list[npt.NDArray[np.uint8]]:
+        """A device layer, per kind uint8 [num_experts, bytes]: in place where its memory is the host's, else a copy.
 
-        Valid while the transport is open.
+        In place they are valid while the transport is open.
         """
+        kinds = len(self.kind_bytes)
+        addresses = self.destinations[device_layer * kinds : (device_layer + 1) * kinds]
+        if not self.device.readable:
+            sizes = [self.num_experts * nbytes for nbytes in self.kind_bytes]
+            copies = (self.device.read(*where) for where in zip(addresses, sizes, strict=True))
+            return [np.frombuffer(copy, np.uint8).reshape(self.num_experts, -1) for copy in copies]
         return [
             _as_array(address, self.num_experts, nbytes)
-            for address, nbytes in zip(self.destinations, self.kind_bytes, strict=True)
+            for address, nbytes in zip(addresses, self.kind_bytes, strict=True)
         ]
 
     def close(self) -> None:
@@ -330,17 +379,21 @@ class Transport:
         return self._callable[1]
 
 
-def _close(owner: int, sessions: list[Session]) -> None:
+def _close(owner: int, sessions: list[Session], device: _native.Device | None) -> None:
     if os.getpid() != owner:  # a forked child's copy: it ends with the child, and touches nothing
         return
     for session in sessions:
         session.close()
+    if device is not None:
+        device.close()
 
 
 def _selection(
     experts: Experts, resident: Residents | None
 ) -> tuple[int, list[int] | None, list[tuple[int, list[int]]]]:
     """How many travel, which (None: the first of them), and what is there already."""
+    if isinstance(experts, Placement):
+        experts = experts.positions
     there = [(expert, list(addresses or ())) for expert, addresses in sorted((resident or {}).items())]
     if isinstance(experts, int) and not there:
         return experts, None, there
@@ -350,6 +403,15 @@ def _selection(
     skipped = dict(there)
     ids = [expert for expert in ids if expert not in skipped]
     return len(ids), ids, there
+
+
+def _owners(experts: Experts, ranks: int) -> list[int]:
+    """Which rank owns which expert; none where every rank has a share of every one."""
+    if not isinstance(experts, Placement):
+        return []
+    if experts.ranks != ranks:
+        raise ConfigError(f"experts: a placement over {experts.ranks} ranks, the group has {ranks}")
+    return list(experts.owners)
 
 
 def _expect(name: str, value: int, least: int, most: int | None = None) -> None:

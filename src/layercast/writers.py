@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from layercast import _native
-from layercast.checkpoint import Checkpoint
+from layercast.checkpoint import Checkpoint, Placement
+from layercast.checkpoint.placement import PlacementKind
 from layercast.errors import ConfigError
 
 #: One rank's share of an expert as numpy uint8 arrays, one per kind, in the slot itself.
@@ -30,10 +31,15 @@ def memory_writer(source: npt.NDArray[Any], kind_bytes: Sequence[int], ranks: in
     return _native.memory_writer(source.ctypes.data, source.nbytes, experts, list(kind_bytes), ranks, source)
 
 
-def checkpoint_writer(checkpoint: Checkpoint, layer: int, ranks: int) -> Writer:
-    """One layer's experts, cut for `ranks` ranks straight from the mapped files; runs without the GIL."""
-    cut = checkpoint.blocks(layer, ranks)
-    table = cut.blocks.view(np.uint64).reshape(-1, 4)
+def checkpoint_writer(
+    checkpoint: Checkpoint, layer: int, ranks: int, placement: PlacementKind | Placement = "tensor"
+) -> Writer:
+    """One layer's experts for `ranks` ranks, straight from the mapped files; runs without the GIL.
+
+    With placement "expert" each rank gets whole experts: load it with that placement (see `Transport.join`).
+    """
+    cut = checkpoint.blocks(layer, ranks, placement=placement)
+    table = cut.blocks.view(np.uint64).reshape(-1, 6)
     kinds = len(cut.layout.kinds)
     return _native.block_writer(table, cut.index, cut.experts, ranks, kinds, layer, cut)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from tests.support import writers
+from tests.support.cuda_rig import CudaRig
 from tests.support.rig import Rig
 
 from layercast import _native
@@ -18,19 +19,41 @@ DEVICES: dict[str, Callable[[], _native.Device]] = {
 SEED, LAYER = 11, 5
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.fixture
+def rigs(request: pytest.FixtureRequest) -> Callable[..., Rig]:
+    """Makes rigs with devices by name; "cuda" is the fake driver, or a real one (see cuda_library)."""
+
+    def make(device: str, tp: int, kinds: Sequence[int], experts: int, **options: object) -> Rig:
+        if device in DEVICES:
+            return Rig(tp, kinds, experts, device=DEVICES[device], **options)  # type: ignore[arg-type]
+        request.getfixturevalue("cuda_rules")
+        library = str(request.getfixturevalue("cuda_library"))
+        count = len(_native.cuda_driver(library)[1])
+        batch = device == "cuda-batch"
+        return CudaRig(
+            tp,
+            kinds,
+            experts,
+            device=lambda rank: _native.cuda_device(library, rank % count, batch=batch),
+            **options,  # type: ignore[arg-type]
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("device", [*DEVICES, "cuda", "cuda-batch"])
 @pytest.mark.parametrize("style", writers.STYLES)
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("version", [2, 3])
-def test_every_device_and_writer_moves_the_same_bytes(device: str, style: str, tp: int, version: int) -> None:
+def test_every_device_and_writer_moves_the_same_bytes(
+    rigs: Callable[..., Rig], device: str, style: str, tp: int, version: int
+) -> None:
     kinds, experts = (4097, 1, 64, 12), 7
     source = writers.pattern_source(SEED, LAYER, tp, kinds, experts)
     writer = writers.make(style, source, SEED, LAYER, kinds)
-    with Rig(tp, kinds, experts, version=version, piece_bytes=3000, device=DEVICES[device]) as rig:
+    with rigs(device, tp, kinds, experts, version=version, piece_bytes=3000) as rig:
         for epoch in (1, 2, 3):
-            for per_rank in rig.destinations:
-                for region in per_rank:
-                    region.array[:] = 0xEE
+            rig.spoil()
             statistics = rig.load_checked(epoch, LAYER, experts, writer)
             assert rig.wrong(SEED, LAYER, experts) == [0] * tp
             assert [s["bytes"] for s in statistics] == [experts * sum(kinds)] * tp
@@ -56,11 +79,13 @@ def test_every_device_and_writer_moves_the_same_bytes(device: str, style: str, t
     ],
 )
 @pytest.mark.parametrize("style", ["pattern", "views"])
-@pytest.mark.parametrize("device", ["host", "link-unpaced"])
-def test_odd_sizes(kinds: tuple[int, ...], experts: int, piece_bytes: int, style: str, device: str) -> None:
+@pytest.mark.parametrize("device", ["host", "link-unpaced", "cuda"])
+def test_odd_sizes(
+    rigs: Callable[..., Rig], kinds: tuple[int, ...], experts: int, piece_bytes: int, style: str, device: str
+) -> None:
     source = writers.pattern_source(SEED, LAYER, 2, kinds, experts)
     writer = writers.make(style, source, SEED, LAYER, kinds)
-    with Rig(2, kinds, experts, piece_bytes=piece_bytes, device=DEVICES[device]) as rig:
+    with rigs(device, 2, kinds, experts, piece_bytes=piece_bytes) as rig:
         rig.load_checked(1, LAYER, experts, writer)
         assert rig.wrong(SEED, LAYER, experts) == [0, 0]
 

@@ -53,6 +53,14 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-4": ("llama4_text", _LOCAL | {"intermediate_size_mlp": 64, "interleave_moe_layer_step": 2}),
 }
 
+# text models inside one of images and text: another prefix, the text's config within config.json
+_VISION = {
+    "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "depth": 1,
+    "num_heads": 2, "out_hidden_size": HIDDEN, "image_size": 28, "patch_size": 14, "vision_output_dim": 32,
+    "projector_input_dim": 32, "projector_output_dim": 32,
+}  # fmt: skip
+NESTED = {"glm-4.5v": ("glm4v_moe", "glm-4.5"), "llama-4-scout": ("llama4", "llama-4")}
+
 # what is published, or commonly made: family -> formats
 IN_THE_WILD: dict[str, tuple[str, ...]] = {
     "deepseek-v3": ("fp8_block", "bf16", "int4"),
@@ -68,16 +76,25 @@ IN_THE_WILD: dict[str, tuple[str, ...]] = {
     "gpt-oss": ("mxfp4", "bf16"),
     "llama-4": ("bf16", "fp8_channel", "int4"),
 }
+IN_THE_WILD_NESTED = (("glm-4.5v", "bf16"), ("glm-4.5v", "fp8_block"), ("llama-4-scout", "bf16"))
 CASES = [(like, form) for like, forms in IN_THE_WILD.items() for form in forms]
 
 
 def save_model(path: Path, like: str, form: str) -> Path:
     """The family's own model saved as bf16 (or fp16), then the experts of the files put into `form`."""
-    model_type, more = CONFIGS[like]
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(model_type, **(_USUAL | more))
     dtype = torch.float16 if form == "fp16" else torch.bfloat16
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    if like in NESTED:
+        model_type, text = NESTED[like]
+        parts = {"text_config": _USUAL | CONFIGS[text][1], "vision_config": _VISION}
+        tokens = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None}
+        config = transformers.AutoConfig.for_model(model_type, **parts, **tokens)
+        model = transformers.AutoModelForImageTextToText.from_config(config, dtype=dtype)
+        like = text
+    else:
+        model_type, more = CONFIGS[like]
+        config = transformers.AutoConfig.for_model(model_type, **(_USUAL | more))
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
     with torch.no_grad():
         for name, value in model.named_parameters():
             if ".experts." in name and "bias" not in name:
@@ -86,11 +103,11 @@ def save_model(path: Path, like: str, form: str) -> Path:
     if form not in ("bf16", "fp16"):
         _quantise(path, like, form)
     if like == "kimi-k2":
-        _edit_config(path, {"model_type": "kimi_k2"})
+        edit_config(path, {"model_type": "kimi_k2"})
     return path
 
 
-def _edit_config(path: Path, more: dict[str, Any]) -> None:
+def edit_config(path: Path, more: dict[str, Any]) -> None:
     file = path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | more))
 
@@ -114,7 +131,7 @@ def _quantise(path: Path, like: str, form: str) -> None:
     assert form in formats_of(like if like in RECIPES else "glm-5")
     quantization = _quantization(recipe, form)
     assert quantization is not None
-    _edit_config(path, {"quantization_config": quantization})
+    edit_config(path, {"quantization_config": quantization})
 
 
 def _stored(module: str, matrix: torch.Tensor, form: str) -> dict[str, torch.Tensor]:

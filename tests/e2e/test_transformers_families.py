@@ -14,7 +14,8 @@ transformers = pytest.importorskip("transformers", reason="the e2e group is not 
 pytest.importorskip("accelerate", reason="the e2e group is not installed")
 pytest.importorskip("compressed_tensors", reason="the e2e group is not installed")
 
-from tests.e2e.families import CASES, EXPERTS, HIDDEN, INNER, save_model  # noqa: E402
+from tests.e2e.families import CASES, EXPERTS, HIDDEN, IN_THE_WILD, IN_THE_WILD_NESTED, INNER, save_model  # noqa: E402
+from tests.formats.format_table import MODELS  # noqa: E402
 from tests.formats.format_tools import values_on_rank, walk  # noqa: E402
 
 from layercast.checkpoint import Checkpoint, write_synthetic_checkpoint  # noqa: E402
@@ -34,16 +35,23 @@ def load(path: Path) -> tuple[Any, dict[str, Any]]:
         "compressed-tensors": transformers.CompressedTensorsConfig,
     }
     how: dict[str, Any] = {"quantization_config": makers[method](dequantize=True)} if method else {}
-    model_class = transformers.AutoModelForCausalLM
+    nested = "text_config" in config
+    model_class = transformers.AutoModelForImageTextToText if nested else transformers.AutoModelForCausalLM
     if config["model_type"] == "kimi_k2":  # its own code is DeepSeek-V3's
         model_class = transformers.DeepseekV3ForCausalLM
         how["config"] = transformers.DeepseekV3Config.from_dict(config | {"model_type": "deepseek_v3"})
     return model_class.from_pretrained(path, dtype=torch.float32, output_loading_info=True, **how)
 
 
+def text_layers(model: Any) -> Any:
+    """The layers of the text model, which may stand inside a model of images and text."""
+    text = model.get_decoder()
+    return (text if hasattr(text, "layers") else text.model).layers
+
+
 def experts_of(model: Any, layer: int, model_type: str) -> tuple[np.ndarray, np.ndarray]:
     """float32 gate_up [experts, 2, I, H] and down [experts, H, I] of a layer in transformers."""
-    block = model.model.layers[layer]
+    block = text_layers(model)[layer]
     experts = next(getattr(block, name).experts for name in ("mlp", "feed_forward") if hasattr(block, name))
     if not hasattr(experts, "gate_up_proj"):  # a module per expert
         gate, up, down = (
@@ -52,7 +60,7 @@ def experts_of(model: Any, layer: int, model_type: str) -> tuple[np.ndarray, np.
         )
         return torch.stack([gate, up], dim=1).float().numpy(), down.float().numpy()
     gate_up, down = experts.gate_up_proj.detach(), experts.down_proj.detach()
-    if model_type in ("gpt_oss", "llama4_text"):
+    if model_type in ("gpt_oss", "llama4_text", "llama4"):
         gate_up, down = gate_up.transpose(1, 2), down.transpose(1, 2)
     if model_type == "gpt_oss":
         gate_up = torch.stack([gate_up[:, 0::2], gate_up[:, 1::2]], dim=1)
@@ -104,6 +112,17 @@ def assert_same_biases(experts: Any, kinds: dict[str, np.ndarray], expert: int, 
 @pytest.mark.parametrize(("like", "form"), CASES)
 def test_saved_by_the_familys_own_classes(tmp_path: Path, like: str, form: str) -> None:
     assert_same_experts(save_model(tmp_path, like, form), form)
+
+
+@pytest.mark.parametrize(("like", "form"), IN_THE_WILD_NESTED)
+def test_inside_a_model_of_images_and_text(tmp_path: Path, like: str, form: str) -> None:
+    assert_same_experts(save_model(tmp_path, like, form), form)
+
+
+def test_the_table_has_every_family_and_format() -> None:
+    listed = {(model.like, form) for model in MODELS.values() for form in model.forms}
+    tested = {(like, form) for like, forms in IN_THE_WILD.items() for form in forms}
+    assert listed == {case for case in tested if case[0] in RECIPES}
 
 
 # transformers has no names for Llama-4's experts one by one but in compressed-tensors

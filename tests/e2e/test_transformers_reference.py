@@ -43,8 +43,11 @@ def dequantise(codes: NDArray[np.uint8], scales: NDArray[np.uint8], rows: int) -
 
 def walk(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
     rows = [
-        ctypes.string_at(int(block["src"]) + row * int(block["stride"]), int(block["row_bytes"]))
+        ctypes.string_at(
+            int(block["src"]) + again * int(block["step"]) + row * int(block["stride"]), int(block["row_bytes"])
+        )
         for block in blocks
+        for again in range(int(block["count"]))
         for row in range(int(block["rows"]))
     ]
     return np.frombuffer(b"".join(rows), dtype=np.uint8)

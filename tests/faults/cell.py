@@ -16,6 +16,7 @@ from pathlib import Path
 from layercast import Group, Transport, _native
 from layercast.errors import Cancelled, LayercastError
 from layercast.writers import pattern_writer
+from tests.support.fake_cuda import FakeCuda
 from tests.support.processes import Child
 
 TP = 3
@@ -27,7 +28,7 @@ BOUND_S = 20.0  # beyond that a rank hangs
 #: Action -> number of the native fault.
 ACTIONS = {"SIGKILL": 1, "SIGSTOP, SIGCONT": 2, "exception": 3, "Ctrl-C": 4, "close": 5, "cancel": 5}
 DEVICE_ACTIONS = ("device error", "device hang")
-DEVICES = {"host": "host", "link": "link:1GB/s"}
+DEVICES = {"host": "host", "link": "link:1GB/s", "cuda": "cuda"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,13 @@ def cells() -> list[Cell]:
         for step in steps(rank)
         for device in DEVICES
     ]
-    return out + [Cell(action, "the 4th copy", rank, "link") for action in DEVICE_ACTIONS for rank in (0, TP - 1)]
+    return out + [
+        Cell(action, "the 4th copy", rank, device)
+        for action in DEVICE_ACTIONS
+        for rank in (0, TP - 1)
+        for device in DEVICES
+        if device != "host"
+    ]
 
 
 def run(cell: Cell, folder: Path) -> list[Met]:
@@ -104,9 +111,12 @@ def _fault_time(shared: mmap.mmap) -> float:
 
 
 def _rank(cell: Cell, rank: int, folder: Path, shared: mmap.mmap) -> Met:
-    device = DEVICES[cell.device]
+    device: str | _native.Device = DEVICES[cell.device]
+    if device == "cuda":
+        device = _native.cuda_device(os.environ["LAYERCAST_CUDA_DRIVER"], rank, patience_ms=500)
     if rank == cell.rank and cell.action in DEVICE_ACTIONS:
-        device += ",fail=14" if cell.action == "device error" else ",hang=14"
+        if isinstance(device, str):
+            device += ",fail=14" if cell.action == "device error" else ",hang=14"
         struct.pack_into("<Q", shared, 0, time.monotonic_ns())
     patience = {"timeout": LIMIT_S, "join_timeout": LIMIT_S}
     logging.getLogger("layercast").setLevel(logging.CRITICAL)  # the table tells it
@@ -119,6 +129,10 @@ def _rank(cell: Cell, rank: int, folder: Path, shared: mmap.mmap) -> Met:
         group.barrier("there")
         _load(transport, 1)
         group.barrier("armed")
+        if rank == cell.rank and cell.device == "cuda" and cell.action in DEVICE_ACTIONS:
+            fault = "lost_at" if cell.action == "device error" else "hang_at"
+            FakeCuda(Path(os.environ["LAYERCAST_CUDA_DRIVER"])).set(f"{fault}=4")
+            struct.pack_into("<Q", shared, 0, time.monotonic_ns())
         if rank == cell.rank and cell.action in ACTIONS:
             time.sleep(0.02)  # rank 0 serves the meeting: the others must have heard that it is over
             _arm(cell, transport, shared)

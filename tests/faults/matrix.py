@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.faults.cell import ACTIONS, DEVICE_ACTIONS, TP, Cell, Met, cells, run
+from tests.support.fake_cuda import build
 
 #: What may happen to the ranks where nothing went wrong, by action.
 OTHERS = {
@@ -44,6 +46,7 @@ def fault(cell: Cell, met: list[Met]) -> str:
 
 
 def main() -> int:
+    os.environ["LAYERCAST_CUDA_DRIVER"] = str(build())  # its processes alone use it
     print("# What every rank meets when something goes wrong\n")
     print(
         f"Output of `make faults`: {TP} ranks, a fault at one step of rank 0 or of the last one, in the second layer."

@@ -255,9 +255,10 @@ def _bias(out: Model, base: str, rng: np.random.Generator, experts: int, hidden:
 def walk(blocks: np.ndarray) -> np.ndarray:
     """The bytes of blocks, one after the other, row after row."""
     found = []
-    for source, stride, width, rows in blocks.tolist():
-        memory = np.frombuffer((ctypes.c_uint8 * ((rows - 1) * stride + width)).from_address(source), dtype=np.uint8)
-        found.append(np.lib.stride_tricks.as_strided(memory, (rows, width), (stride, 1)).reshape(-1))
+    for source, stride, width, rows, step, count in blocks.tolist():
+        size = (count - 1) * step + (rows - 1) * stride + width
+        memory = np.frombuffer((ctypes.c_uint8 * size).from_address(source), dtype=np.uint8)
+        found.append(np.lib.stride_tricks.as_strided(memory, (count, rows, width), (step, stride, 1)).reshape(-1))
     return np.concatenate(found) if found else np.zeros(0, np.uint8)
 
 

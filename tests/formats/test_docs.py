@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from format_table import table
+from tests.formats.format_table import refusals, table
 
 from layercast.checkpoint.families import FAMILIES
 from layercast.checkpoint.formats import FORMATS
@@ -17,6 +17,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_te
 
 def test_the_table_is_the_codes() -> None:
     assert table() in DOCS, "write it anew: python -m tests.formats.format_table"
+    assert refusals() in DOCS, "write it anew: python -m tests.formats.format_table"
 
 
 def test_every_family_and_format_is_named() -> None:

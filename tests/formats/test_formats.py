@@ -121,6 +121,15 @@ def test_case_09_off_the_grid(tmp_path: Path, form: str, inner: int, tp: int, gr
     assert finer.layout(1) == refused.layout(1)
 
 
+@pytest.mark.parametrize("inner", [320, 10944])
+def test_case_09_whole_experts_end_inside_a_block(tmp_path: Path, inner: int) -> None:
+    """T = 1: the last row and column of scales stand for less than a block."""
+    made = model("fp8_block", hidden=128, inner=inner, experts=1)
+    checkpoint = opened(tmp_path, made)
+    assert_exact(checkpoint, made, 1)
+    assert checkpoint.layout(1).kinds[1].shape[0] == 2 * -(-inner // 128)
+
+
 def test_case_09_neighbours_share_a_row_of_scales(tmp_path: Path) -> None:
     """320 rows over two ranks: both need the scale of rows 128 to 255, and rank 1 starts inside that block."""
     made = model("fp8_block", hidden=128, inner=320, experts=1)

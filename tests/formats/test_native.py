@@ -44,7 +44,7 @@ def test_whole_experts_reach_their_owner(tmp_path: Path, form: str) -> None:
     placement = Placement("expert", 3, 2)
     cut = checkpoint.blocks(1, 2, placement=placement)
     sizes = cut.layout.sizes
-    table = cut.blocks.view(np.uint64).reshape(-1, 4)
+    table = cut.blocks.view(np.uint64).reshape(-1, 6)
     writer = _native.block_writer(table, cut.index, cut.experts, 2, len(sizes), 1, cut)
     for rank in range(2):
         memory = [np.full((cut.experts, nbytes), 0xAB, np.uint8) for nbytes in sizes]

@@ -23,6 +23,7 @@ struct Shape {
   std::size_t slots;
   std::size_t piece_bytes;
   bool link;
+  bool cuda = false;
 };
 
 class Group {
@@ -87,8 +88,13 @@ class Group {
     o.experts = shape_.experts;
     o.slot_bytes = slot_bytes_;
     o.piece_bytes = shape_.piece_bytes;
-    o.device =
-        shape_.link ? make_link_device({.bytes_per_second = 4e9, .latency_ns = 1000}) : make_host_device();
+    if (shape_.cuda) {
+      o.device = make_cuda_device({.library = FAKE_CUDA, .ordinal = static_cast<int>(rank)});
+      o.device->pin(memory_.data() + rank * slots_ * slot_bytes_, slots_ * slot_bytes_);
+    } else {
+      o.device =
+          shape_.link ? make_link_device({.bytes_per_second = 4e9, .latency_ns = 1000}) : make_host_device();
+    }
     o.layer_limit_ns = o.join_limit_ns = 60'000 * kMillisecond;
     for (std::size_t s = 0; s < slots_; ++s) {
       add_slot(s, rank, o.local_slots);

@@ -73,13 +73,22 @@ class Rig:
             "slot_bytes": self.slot_bytes,
             "piece_bytes": self.piece_bytes,
             "destinations": [d.address for d in self.destinations[rank]],
-            "device": self.device(),
+            "device": self.make_device(),
             "timeout_ms": self.timeout_ms,
             "join_timeout_ms": self.join_timeout_ms,
             "writer_timeout_ms": self.writer_timeout_ms,
         }
         arguments.update(overrides)
         return _native.Transport(**arguments)  # type: ignore[arg-type]
+
+    def make_device(self) -> _native.Device:
+        return self.device()
+
+    def spoil(self) -> None:
+        """What lies in the destinations before a layer must not look like it."""
+        for per_rank in self.destinations:
+            for region in per_rank:
+                region.array[:] = 0xEE
 
     def open_all(self) -> Rig:
         self.transports = [self.open(rank) for rank in range(self.tp)]

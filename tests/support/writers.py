@@ -87,7 +87,7 @@ def _block_writer(source: np.ndarray, layer: int, kinds: Sequence[int]) -> _nati
                 wide = np.zeros((rows, size // rows + 3), dtype=np.uint8)
                 wide[:, : size // rows] = piece.reshape(rows, -1)
                 keep.append(wide)
-                blocks.append((wide.ctypes.data, wide.shape[1], size // rows, rows))
+                blocks.append((wide.ctypes.data, wide.shape[1], size // rows, rows, 0, 1))
                 index.append(len(blocks))
                 at += size
     table = np.array(blocks, dtype=np.uint64)

@@ -119,7 +119,10 @@ def add_expert(
 def walk(blocks: np.ndarray) -> bytes:
     """The bytes of blocks, one after the other, row after row."""
     return b"".join(
-        ctypes.string_at(int(block["src"]) + row * int(block["stride"]), int(block["row_bytes"]))
+        ctypes.string_at(
+            int(block["src"]) + again * int(block["step"]) + row * int(block["stride"]), int(block["row_bytes"])
+        )
         for block in blocks
+        for again in range(int(block["count"]))
         for row in range(int(block["rows"]))
     )

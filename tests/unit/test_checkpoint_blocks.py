@@ -51,7 +51,7 @@ def test_case_09_whole_experts_off_the_grid_are_exact(tmp_path: Path) -> None:
 def test_form_of_the_arrays(tmp_path: Path) -> None:
     blocks = Checkpoint.open(tiny_model().save(tmp_path)).blocks(1, 2)
     assert blocks.blocks.dtype == BLOCK_DTYPE and blocks.blocks.flags.c_contiguous
-    assert blocks.blocks.itemsize == 32
+    assert blocks.blocks.itemsize == 48
     assert blocks.index.dtype == np.uint64 and blocks.index.shape == (2 * 2 * 4 + 1,)
     assert list(blocks.index[:5]) == [0, 2, 4, 5, 6] and int(blocks.index[-1]) == len(blocks.blocks)
     down = blocks.of(0, 0, 2)[0]
@@ -89,8 +89,9 @@ def test_gather_is_numpys_indexing(matrix: tuple[int, int, int, bool], data: st.
     some_rows, some_columns = chosen(rows), chosen(columns)
     cuts = gather(strides, some_rows, some_columns)
     seen = b"".join(
-        memory[at + row * stride : at + row * stride + width].tobytes()
-        for at, stride, width, count in cuts.tolist()
+        memory[at + again * step + row * stride :][:width].tobytes()
+        for at, stride, width, count, step, times in cuts.tolist()
+        for again in range(times)
         for row in range(count)
     )
     assert seen == whole[some_rows][:, some_columns].tobytes()
@@ -99,11 +100,11 @@ def test_gather_is_numpys_indexing(matrix: tuple[int, int, int, bool], data: st.
 def test_gather_takes_few_cuts() -> None:
     upright, turned = Strides(64, 32, 2, 64, 2), Strides(64, 32, 2, 2, 128)
     every, some = np.arange(32), np.arange(8, 16)
-    assert gather(upright, np.arange(8, 24), every).tolist() == [[512, 1024, 1024, 1]]
-    assert gather(upright, np.arange(64), some).tolist() == [[16, 64, 16, 64]]
-    assert gather(upright, np.arange(0, 64, 2), every).tolist() == [[0, 128, 64, 32]]
-    assert gather(upright, np.array([3, 3, 3]), every).tolist() == [[192, 0, 64, 3]]
-    assert gather(turned, np.array([1, 2]), every).tolist() == [[2, 128, 2, 32], [4, 128, 2, 32]]
+    assert gather(upright, np.arange(8, 24), every).tolist() == [[512, 1024, 1024, 1, 0, 1]]
+    assert gather(upright, np.arange(64), some).tolist() == [[16, 64, 16, 64, 0, 1]]
+    assert gather(upright, np.arange(0, 64, 2), every).tolist() == [[0, 128, 64, 32, 0, 1]]
+    assert gather(upright, np.array([3, 3, 3]), every).tolist() == [[192, 0, 64, 3, 0, 1]]
+    assert gather(turned, np.array([1, 2]), every).tolist() == [[2, 128, 2, 32, 2, 2]]
 
 
 @pytest.mark.parametrize("bad", [[64], [-1], []])

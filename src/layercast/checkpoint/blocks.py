@@ -15,10 +15,13 @@ from layercast.checkpoint.naming import Operand
 from layercast.checkpoint.placement import Placement
 from layercast.geometry import ExpertLayout
 
-BLOCK_DTYPE = np.dtype([("src", "<u8"), ("stride", "<u8"), ("row_bytes", "<u8"), ("rows", "<u8")])
-"""A block: virtual address of its first row, bytes from row to row, bytes per row, number of rows.
+_FIELDS = ("src", "stride", "row_bytes", "rows", "step", "count")
+BLOCK_DTYPE = np.dtype([(name, "<u8") for name in _FIELDS])
+"""A block: virtual address of its first row, bytes from row to row, bytes per row, number of rows; bytes from one
+repetition of these rows to the next, number of repetitions.
 
-A stride of 0 hands the same row out again: a scale that stands for several rows of a finer grid.
+A stride of 0 hands the same row out again: a scale that stands for several rows of a finer grid. A matrix on its side
+has rows of one element, repeated once per column.
 """
 
 
@@ -91,7 +94,7 @@ class BlockTemplate:
             _, operands, cuts = self._parts[placement.part_of(rank)]
             at = (starts[: len(mine), rank, None] + np.arange(len(cuts), dtype=np.uint64)).astype(np.intp)
             blocks["src"][at] = addresses[mine][:, operands] + cuts[:, 0]
-            for column, name in enumerate(("stride", "row_bytes", "rows"), 1):
+            for column, name in enumerate(_FIELDS[1:], 1):
                 blocks[name][at] = cuts[:, column]
         return LayerBlocks(layer, placement.positions, layout, placement, blocks, index, keep)
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from layercast.errors import GeometryError
 
 Cuts = NDArray[np.int64]
-"""int64 [cuts, 4]: offset of the first row, bytes from row to row, bytes per row, rows."""
+"""int64 [cuts, 6]: offset of the first row, bytes from row to row, bytes per row, rows; bytes from one repetition of
+all that to the next, repetitions."""
 
 
 class Pick(NamedTuple):
@@ -60,20 +61,23 @@ def gather(matrix: Strides, rows: NDArray[np.intp], columns: NDArray[np.intp]) -
 
 def _merge(parts: Sequence[tuple[int, int, int, int]], rows: NDArray[np.intp], row_stride: int) -> Cuts:
     """The parts of one row, repeated for every row of `rows`."""
-    if len(parts) == 1 and parts[0][3] == 1:
-        at, _, width, _ = parts[0]
+    if len(parts) > 1:
+        one = np.array([_touching(*part) for part in parts], dtype=np.int64)
+        every = np.tile(one, (len(rows), 1))
+        every[:, 0] += np.repeat(rows * row_stride, len(parts))
+        return every
+    [(at, stride, width, count)] = parts
+    if count == 1:
         cuts = [_touching(at + first * row_stride, step * row_stride, width, n) for first, step, n in _runs(rows)]
-        return np.array(cuts, dtype=np.int64)
-    one = np.array([_touching(*part) for part in parts], dtype=np.int64)
-    every = np.tile(one, (len(rows), 1))
-    every[:, 0] += np.repeat(rows * row_stride, len(parts))
-    return every
+    else:
+        cuts = [(at + first * row_stride, stride, width, count, step * row_stride, n) for first, step, n in _runs(rows)]
+    return np.array(cuts, dtype=np.int64)
 
 
-def _touching(at: int, stride: int, width: int, count: int) -> tuple[int, int, int, int]:
+def _touching(at: int, stride: int, width: int, count: int) -> tuple[int, int, int, int, int, int]:
     if count == 1 or stride == width:
-        return at, width * count, width * count, 1
-    return at, stride, width, count
+        return at, width * count, width * count, 1, 0, 1
+    return at, stride, width, count, 0, 1
 
 
 def _is_run(numbers: NDArray[np.intp], step: int) -> bool:

@@ -9,7 +9,9 @@ import typer
 import layercast
 from layercast.cli.bench import bench
 from layercast.cli.demo import demo
+from layercast.cli.doctor import doctor
 from layercast.cli.inspect import inspect
+from layercast.cli.prefill import prefill
 from layercast.cli.stream import stream
 from layercast.cli.synth import synth
 from layercast.cli.trace import trace
@@ -24,9 +26,11 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(bench)
 app.command()(stream)
+app.command()(prefill)
 app.command()(inspect)
 app.command()(synth)
 app.command()(trace)
+app.command()(doctor)
 
 
 def _show_version(wanted: bool) -> None:

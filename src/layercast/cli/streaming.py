@@ -19,10 +19,12 @@ from rich.table import Table
 from layercast import launch
 from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint
-from layercast.devices import open_device
+from layercast.checkpoint.placement import PlacementKind
+from layercast.devices import check_device, open_device
 from layercast.errors import ConfigError
+from layercast.geometry import OffGrid
 from layercast.group import Group
-from layercast.sources import CheckpointSource, HostViews, LayerSource, SyntheticSource
+from layercast.sources import CheckpointSource, HostViews, LayerSource, SyntheticSource, positions
 from layercast.stream import stream_layers
 from layercast.timeline import Event
 from layercast.transport import Transport
@@ -43,6 +45,8 @@ class Plan:
     slots: int | None = None
     piece_bytes: int | None = None
     direct: bool = False
+    placement: PlacementKind = "tensor"
+    off_grid: OffGrid = "refuse"
     timeline_events: int = 0
     verifier: Verifier | None = None
 
@@ -52,7 +56,7 @@ class Plan:
             return SyntheticSource(self.synthetic)
         if self.checkpoint is None:
             raise ConfigError("name a checkpoint, or a shape with --synthetic")
-        return CheckpointSource(Checkpoint.open(self.checkpoint))
+        return CheckpointSource(Checkpoint.open(self.checkpoint, off_grid=self.off_grid), self.placement)
 
 
 def compare_with_source(source: LayerSource, layer: int, rank: int, tp: int, views: HostViews) -> list[int]:
@@ -93,7 +97,7 @@ def run_rank(group: Group, plan: Plan, progress: Connection | None) -> RankRepor
     source = plan.open()
     if group.rank != 0:
         progress = None
-    device = open_device(plan.device)
+    device = open_device(plan.device, group.rank)
     started = time.monotonic()
     arena = None
     if plan.direct:
@@ -109,7 +113,7 @@ def run_rank(group: Group, plan: Plan, progress: Connection | None) -> RankRepor
     with Transport(
         group,
         source.layout(plan.tp),
-        num_experts=source.num_experts,
+        num_experts=positions(source, plan.tp),
         device=device,
         slots=plan.slots,
         piece_bytes=plan.piece_bytes,
@@ -141,7 +145,7 @@ def _run_layer(
 
 def run(plan: Plan, console: Console) -> tuple[dict[str, Any], list[RankReport]]:
     """Runs the ranks behind a progress bar; returns the report that `--json` prints, and the ranks' own."""
-    open_device(plan.device)
+    check_device(plan.device, plan.tp)
     source = plan.open()
     layout = source.layout(plan.tp)
     reader, writer = multiprocessing.Pipe(duplex=False)
@@ -193,7 +197,7 @@ def _report(plan: Plan, source: LayerSource, share: int, ranks: list[RankReport]
         per_layer.append(
             {
                 "layer": first["layer"],
-                "experts": first["experts"],
+                "experts": source.experts(first["layer"]),
                 "bytes": nbytes,
                 "writer_ms": first["writer_ms"],
                 "slot_wait_ms": first["slot_wait_ms"],
@@ -204,7 +208,8 @@ def _report(plan: Plan, source: LayerSource, share: int, ranks: list[RankReport]
             }
         )
     total = sum(row["bytes"] for row in per_layer)
-    expected = sum(source.experts(layer) for layer in plan.layers) * share * plan.tp
+    shares = (source.placement(layer, plan.tp) for layer in plan.layers)
+    expected = sum(where.experts * where.parts for where in shares) * share
     verified = None
     if plan.verifier is not None:
         verified = total == expected and not any(row["wrong"] for row in per_layer)

@@ -13,7 +13,8 @@ class LayerStatistics:
 
     Rank 0's: `writer_ms` inside the writer, `slot_wait_ms` waiting for a free slot, `total_ms` whole production.
     This rank's: `h2d_ms` while copies to its device were in flight, `bytes` that travelled, `pieces` they came in,
-    `resident_bytes` copied inside the device, `direct` whether they came straight from the arena.
+    `resident_bytes` copied inside the device, `direct` whether they came straight from the arena. Of the host memory
+    that this rank's device copies from: `pinned_bytes`, and `unpinned_bytes` that could not be pinned.
     """
 
     epoch: int
@@ -28,6 +29,8 @@ class LayerStatistics:
     pieces: int
     resident_bytes: int
     direct: bool
+    pinned_bytes: int
+    unpinned_bytes: int
 
     @classmethod
     def from_native(cls, figures: Mapping[str, Any]) -> LayerStatistics:

@@ -1,6 +1,6 @@
-"""Drop-in module for frameworks that speak version 2 of the control block (block-FP8 layerwise prefill).
+"""The four names that a framework which speaks version 2 of the control block (block-FP8 layerwise prefill) probes for.
 
-Such a framework probes a module for the four names below. Region: at least `FP8_LAYERWISE_CONTROL_BYTES` bytes on a
+Region: at least `FP8_LAYERWISE_CONTROL_BYTES` bytes on a
 64-byte boundary, shared by all ranks; ranks of another version-2 implementation may sit in the same group. Kinds in
 order: w13 weight, w13 scale, w2 weight, w2 scale.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from layercast import _native
+from layercast.devices import Cuda, pin
 from layercast.errors import ConfigError
 
 __all__ = [
@@ -43,8 +44,10 @@ class FP8LayerwiseTransport:
 
     `local_host_ptrs`: 8 addresses, [slot][kind]. `local_gpu_ptrs`: 4 addresses, one per kind, of num_experts x
     expert_nbytes[kind] bytes. `all_rank_host_ptrs`: 2 x tp_size x 4 addresses, [slot][rank][kind], on rank 0; else
-    empty. `cuda_device` -1: the destination is host memory. `device`: a device object in place of `cuda_device`.
-    Blocks until the consumer works; waits for no peer. After `close` no access to the caller's memory remains.
+    empty. `cuda_device` -1: the destination is host memory; else a GPU, for which the slots are
+    pinned unless they are already. `device`: a device object in place of `cuda_device`.
+    Blocks until the consumer works, raises where it cannot (ConfigError for an argument, and for a device what
+    `open_device` raises); waits for no peer. After `close` no access to the caller's memory remains.
     """
 
     def __init__(
@@ -63,13 +66,8 @@ class FP8LayerwiseTransport:
         *,
         device: _native.Device | None = None,
     ) -> None:
-        if device is None:
-            if cuda_device != -1:
-                raise ConfigError(
-                    f"cuda_device: {cuda_device} asks for a CUDA device, which this build does not have",
-                    hint="-1 means that the destination is host memory",
-                )
-            device = _native.host_device()
+        if device is None and cuda_device < -1:
+            raise ConfigError(f"cuda_device: expected 0 or more, or -1 for host memory, got {cuda_device}")
         if not 1 <= tp_size <= FP8_LAYERWISE_MAX_TP_SIZE:
             raise ConfigError(f"tp_size: expected 1..{FP8_LAYERWISE_MAX_TP_SIZE}, got {tp_size}")
         if len(local_gpu_ptrs) != _KINDS or len(expert_nbytes) != _KINDS:
@@ -78,26 +76,38 @@ class FP8LayerwiseTransport:
                 f"got {len(local_gpu_ptrs)} and {len(expert_nbytes)}"
             )
         _expect_non_negative(rank=rank, num_experts=num_experts, timeout_ms=timeout_ms)
+        self._device: _native.Device | None = None  # the one that closes with this object
+        if device is None and cuda_device != -1:
+            # Whoever owns the slots may have pinned them, or has reasons not to.
+            device = self._device = Cuda(cuda_device, pin="permissive").open()
         self.rank = rank
         self.tp_size = tp_size
         self.num_experts = num_experts
-        self._native = _native.Transport(
-            control=control_ptr,
-            control_bytes=control_size,
-            rank=rank,
-            tp_size=tp_size,
-            kind_bytes=list(expert_nbytes),
-            experts=num_experts,
-            local_slots=list(local_host_ptrs),
-            all_slots=list(all_rank_host_ptrs),
-            slot_bytes=0,
-            piece_bytes=0,
-            destinations=list(local_gpu_ptrs),
-            device=device,
-            timeout_ms=timeout_ms,
-            join_timeout_ms=max(timeout_ms, 600_000),
-            writer_timeout_ms=None,
-        )
+        self.expert_nbytes = tuple(expert_nbytes)
+        try:
+            if self._device is not None:
+                for address, nbytes in _spans(local_host_ptrs, expert_nbytes):
+                    pin(self._device, address, nbytes, f"slots of rank {rank}")
+            self._native = _native.Transport(
+                control=control_ptr,
+                control_bytes=control_size,
+                rank=rank,
+                tp_size=tp_size,
+                kind_bytes=list(expert_nbytes),
+                experts=num_experts,
+                local_slots=list(local_host_ptrs),
+                all_slots=list(all_rank_host_ptrs),
+                slot_bytes=0,
+                piece_bytes=0,
+                destinations=list(local_gpu_ptrs),
+                device=_native.host_device() if device is None else device,
+                timeout_ms=timeout_ms,
+                join_timeout_ms=max(timeout_ms, 600_000),
+                writer_timeout_ms=None,
+            )
+        except BaseException:
+            self._close_device()  # the caller gives the slots back at once
+            raise
         self._writer: tuple[ExpertWriter, _native.Writer] | None = None
 
     @property
@@ -121,6 +131,11 @@ class FP8LayerwiseTransport:
     def close(self) -> None:
         """End the transport: idempotent, never raises, from any thread. In the middle of a layer it poisons."""
         self._native.close()
+        self._close_device()
+
+    def _close_device(self) -> None:
+        if self._device is not None:
+            self._device.close()
 
     def __enter__(self) -> FP8LayerwiseTransport:
         return self
@@ -136,6 +151,17 @@ class FP8LayerwiseTransport:
         if self._writer is None or self._writer[0] is not writer:
             self._writer = (writer, _native.PythonWriter.addresses(writer))
         return self._writer[1]
+
+
+def _spans(pointers: Sequence[int], kind_bytes: Sequence[int]) -> list[tuple[int, int]]:
+    """Slots that follow each other without a gap are one span: they may share a page, which is pinned once."""
+    spans: list[tuple[int, int]] = []
+    for address, nbytes in sorted(zip(pointers, [*kind_bytes] * (len(pointers) // len(kind_bytes)), strict=False)):
+        if spans and spans[-1][0] + spans[-1][1] == address:
+            spans[-1] = (spans[-1][0], spans[-1][1] + nbytes)
+        else:
+            spans.append((address, nbytes))
+    return spans
 
 
 def _expect_non_negative(**values: int) -> None:

@@ -19,4 +19,4 @@ def stream_layers(
     for layer in source.layers if layers is None else layers:
         staged = transport.rank == 0 and not transport.holds(layer)
         writer = source.writer(layer, transport.tp_size) if staged else None
-        yield transport.load(transport.last_epoch_joined + 1, layer, source.experts(layer), writer)
+        yield transport.load(transport.last_epoch_joined + 1, layer, source.placement(layer, transport.tp_size), writer)

@@ -1,0 +1,86 @@
+#include "writers/block.h"
+
+#include "copy.h"
+
+namespace layercast {
+
+namespace {
+
+// Whole rows of a width known at compile time.
+template <std::size_t kBytes>
+void copy_narrow(const std::byte* from, std::uint64_t stride, std::uint64_t rows, std::byte* to) {
+  for (std::uint64_t row = 0; row < rows; ++row, from += stride, to += kBytes) std::memcpy(to, from, kBytes);
+}
+
+void copy_wide(const std::byte* from, std::uint64_t stride, std::uint64_t rows, std::size_t bytes,
+               Ahead ahead, std::byte* to) {
+  const bool none = ahead == Ahead::kNothing || stride == 0;
+  const std::uint64_t distance = none ? rows : std::max<std::uint64_t>(kAhead / stride, 1);
+  const std::size_t wanted = ahead == Ahead::kGaps ? stride : bytes;
+  for (std::uint64_t row = 0; row < rows; ++row, from += stride, to += bytes) {
+    if (row + distance < rows) prefetch(from + distance * stride, wanted);
+    copy_row(to, from, bytes);
+  }
+}
+
+// Whole rows, of one repetition.
+void copy_rows(const std::byte* from, const Block& block, std::uint64_t rows, Ahead ahead, std::byte* to) {
+  switch (block.row_bytes) {
+    case 1:
+      return copy_narrow<1>(from, block.stride, rows, to);
+    case 2:
+      return copy_narrow<2>(from, block.stride, rows, to);
+    case 4:
+      return copy_narrow<4>(from, block.stride, rows, to);
+    case 8:
+      return copy_narrow<8>(from, block.stride, rows, to);
+    case 16:
+      return copy_narrow<16>(from, block.stride, rows, to);
+    default:
+      return copy_wide(from, block.stride, rows, block.row_bytes, ahead, to);
+  }
+}
+
+}  // namespace
+
+void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, Ahead ahead) {
+  if (is_turned(block)) {
+    copy_turned(block, offset, bytes, to);
+    return;
+  }
+  std::uint64_t row = offset / block.row_bytes;
+  if (const std::uint64_t in_row = offset % block.row_bytes; in_row != 0) {
+    const std::size_t length = std::min<std::size_t>(block.row_bytes - in_row, bytes);
+    std::memcpy(to, block.row(row) + in_row, length);
+    to += length, bytes -= length, ++row;
+  }
+  while (bytes >= block.row_bytes) {
+    const std::uint64_t rows = std::min(block.rows - row % block.rows, bytes / block.row_bytes);
+    copy_rows(block.row(row), block, rows, ahead, to);
+    to += rows * block.row_bytes, bytes -= rows * block.row_bytes, row += rows;
+  }
+  if (bytes != 0) std::memcpy(to, block.row(row), bytes);
+}
+
+void copy_block_out(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, Ahead ahead) {
+  if (block.row_bytes >= kStage) {
+    for (std::size_t length; bytes > 0; offset += length, to += length, bytes -= length) {
+      const std::uint64_t in_row = offset % block.row_bytes;
+      length = std::min<std::uint64_t>(block.row_bytes - in_row, bytes);
+      copy_out(to, block.row(offset / block.row_bytes) + in_row, length);
+    }
+    return;
+  }
+  if (is_turned(block)) {
+    copy_turned(block, offset, bytes, to);
+    return;
+  }
+  alignas(64) std::byte stage[kStage];
+  for (std::size_t length; bytes > 0; offset += length, to += length, bytes -= length) {
+    length = std::min(kStage, bytes);
+    copy_block(block, offset, length, stage, ahead);
+    copy_out(to, stage, length);
+  }
+}
+
+}  // namespace layercast

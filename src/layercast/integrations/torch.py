@@ -1,0 +1,240 @@
+"""Device layers as torch tensors, a mixture-of-experts forward over them, and the sum over tensor-parallel ranks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layercast.errors import ConfigError
+from layercast.stream.views import LayerWeights, View
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.nn import functional
+except ImportError as missing:
+    raise ImportError("layercast.integrations.torch needs torch: pip install 'layercast[torch]'") from missing
+
+if TYPE_CHECKING:
+    from layercast.group import Group
+
+Tensor = torch.Tensor
+#: [tokens, 2 Ir] of gate's, then up's outputs to [tokens, Ir].
+Gate = Callable[[Tensor], Tensor]
+
+#: Formats whose weights can be computed with: the others pass through as bytes.
+FORMATS = ("fp8_block", "fp8_channel", "mxfp8", "bf16", "fp16")
+_STEP_BYTES = 256 << 20  # of dequantised weights at a time
+
+
+def tensor(view: View) -> Tensor:
+    """A view's memory as a tensor of its own dtype, float8 included, without a copy.
+
+    Valid until the layer is released: the tensor is empty from then on. Views of it that were made by slicing are not
+    ended; do not keep them.
+    """
+    found = torch.utils.dlpack.from_dlpack(view)
+
+    def end() -> None:
+        with torch.inference_mode():  # allows it for tensors of either mode
+            found.set_()  # type: ignore[call-overload]
+
+    view.on_release(end)
+    return found
+
+
+def tensors(weights: LayerWeights) -> dict[str, Tensor]:
+    """All kinds of a layer by name: w13 [experts, 2 Ir, H], w13_scale, w2 [experts, H, Ir], w2_scale."""
+    return {name: tensor(view) for name, view in weights.items()}
+
+
+def dequantise(weight: Tensor, scale: Tensor | None, block: tuple[int, int] | None, dtype: torch.dtype) -> Tensor:
+    """weight [n, rows, columns] times its scales, in float32, then as `dtype`.
+
+    `scale`: one per `block` (rows x columns) of the weight, [n, row blocks, column blocks], or [n, rows] for one per
+    row. The last block of either axis may be a part of one. None: the weight as it is.
+    """
+    if scale is None:
+        return weight.to(dtype)
+    if block is None:
+        raise ConfigError("dequantise: scales without a block shape")
+    rows, columns = weight.shape[1:]
+    factors = scale.float()
+    if factors.dim() == 2:  # a scale per row
+        factors = factors.unsqueeze(-1)
+    values = weight.float()
+    if factors.shape[1] != rows:
+        factors = factors.repeat_interleave(block[0], dim=1)[:, :rows]
+    if factors.shape[2] != 1:
+        factors = factors.repeat_interleave(block[1], dim=2)[:, :, :columns]
+    return values.mul_(factors).to(dtype)
+
+
+def _silu_and_mul(gate_up: Tensor) -> Tensor:
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.silu(gate) * up
+
+
+def moe_forward(
+    x: Tensor,
+    topk_ids: Tensor,
+    topk_weights: Tensor,
+    weights: LayerWeights,
+    *,
+    gate: Gate = _silu_and_mul,
+    group: TensorParallel | None = None,
+) -> Tensor:
+    """The routed experts' output for every token: sum over k of topk_weights * expert(x).
+
+    x [tokens, H]; topk_ids [tokens, k], ids of experts, those out of range or of other ranks count nothing;
+    topk_weights [tokens, k]; `weights`: the layer. `gate`: from [.., 2 Ir] (gate's outputs, then up's) to [.., Ir].
+    Returns [tokens, H] in x's dtype; with `group` the sum over its ranks, which each hold a slice of every expert.
+
+    Experts that no token chose are neither dequantised nor multiplied. Products are taken in x's dtype, by
+    torch's grouped matmul, some experts at a time, so that no more than 256 MiB are dequantised at once. Raises
+    ConfigError for a format that cannot be computed with here (packed 4 bit), or with biases.
+    """
+    layout = weights.layout
+    if layout.format not in FORMATS or weights.w13_bias is not None:
+        what = f"{layout.format} with biases" if weights.w13_bias is not None else layout.format
+        raise ConfigError(f"moe_forward: format {what} is not supported", hint=f"supported: {', '.join(FORMATS)}")
+    if x.dim() != 2 or x.shape[1] != layout.hidden:
+        raise ConfigError(f"moe_forward: x: expected [tokens, {layout.hidden}], got {list(x.shape)}")
+    if topk_ids.shape != topk_weights.shape or topk_ids.shape[:1] != x.shape[:1]:
+        raise ConfigError(
+            f"moe_forward: topk_ids and topk_weights: expected [{x.shape[0]}, k], got {list(topk_ids.shape)} and"
+            f" {list(topk_weights.shape)}"
+        )
+    with torch.no_grad():
+        out = _routed(x, topk_ids, topk_weights, weights, gate)
+        if group is not None:
+            group.all_reduce(out)
+    return out.to(x.dtype)
+
+
+def _routed(x: Tensor, topk_ids: Tensor, topk_weights: Tensor, weights: LayerWeights, gate: Gate) -> Tensor:
+    """In float32 [tokens, H]."""
+    tokens, chosen = topk_ids.shape
+    flat = _places(topk_ids.reshape(-1), weights)
+    flat = torch.where((flat < 0) | (flat >= weights.num_experts), weights.num_experts, flat)
+    ids, order = torch.sort(flat, stable=True)  # sorted by expert, those of no rank here last
+    counts = torch.bincount(ids, minlength=weights.num_experts + 1)[: weights.num_experts]
+    hit = counts.nonzero().reshape(-1)
+    per_hit = counts[hit].tolist()
+    _check_loaded(hit.tolist(), weights)
+    rows = x[order // chosen]
+    results = torch.zeros((tokens * chosen, weights.layout.hidden), dtype=x.dtype, device=x.device)
+    first = 0
+    for w13, w2, step in _steps(weights, hit, x.dtype):
+        sizes = per_hit[step.start : step.stop]
+        last = first + sum(sizes)
+        ends = torch.tensor(sizes, device=x.device).cumsum(0).to(torch.int32)
+        inner = gate(_grouped(rows[first:last], w13, ends, sizes))
+        results[first:last] = _grouped(inner, w2, ends, sizes)
+        first = last
+    back = torch.empty_like(order)
+    back[order] = torch.arange(order.numel(), device=x.device)
+    weighted = results[back].float() * topk_weights.reshape(-1, 1).float()
+    return weighted.reshape(tokens, chosen, -1).sum(dim=1)
+
+
+def _places(ids: Tensor, weights: LayerWeights) -> Tensor:
+    """Where experts are among the views; -1 for those of other ranks."""
+    if weights.placed is None:
+        return ids
+    owned = torch.tensor(weights.placed, device=ids.device, dtype=ids.dtype)
+    last = int(max(owned.max(), ids.max())) + 1 if owned.numel() else int(ids.max()) + 1
+    table = torch.full((last + 1,), -1, device=ids.device, dtype=ids.dtype)
+    table[owned.long()] = torch.arange(owned.numel(), device=ids.device, dtype=ids.dtype)
+    return table[ids.long().clamp(-1, last)]
+
+
+def _check_loaded(hit: Sequence[int], weights: LayerWeights) -> None:
+    if weights.experts is not None and (absent := sorted(set(hit) - set(weights.experts))):
+        raise ConfigError(f"moe_forward: tokens chose experts {absent[:8]}, which were not loaded")
+
+
+def _steps(weights: LayerWeights, hit: Tensor, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor, slice]]:
+    """Some experts at a time: their w13 and w2 in `dtype`."""
+    kinds = tensors(weights)
+    blocks = {kind.name: kind.block for kind in weights.layout.kinds}
+    each = (kinds["w13"][0].numel() + kinds["w2"][0].numel()) * torch.finfo(dtype).bits // 8
+    at_once = max(1, _STEP_BYTES // each)
+    whole = hit.numel() == weights.num_experts
+    for start in range(0, hit.numel(), at_once):
+        step = slice(start, min(start + at_once, hit.numel()))
+
+        def part(name: str, step: slice = step) -> Tensor | None:
+            if name not in kinds:
+                return None
+            found = kinds[name]
+            return found[step] if whole else found.view(_bytes_of(found))[hit[step]].view(found.dtype)
+
+        w13, w2 = part("w13"), part("w2")
+        assert w13 is not None and w2 is not None
+        yield (
+            dequantise(w13, part("w13_scale"), blocks.get("w13_scale"), dtype),
+            dequantise(w2, part("w2_scale"), blocks.get("w2_scale"), dtype),
+            step,
+        )
+
+
+def _bytes_of(found: Tensor) -> torch.dtype:
+    """An integer type of the same size: indexing knows no 8-bit floats everywhere."""
+    return {1: torch.uint8, 2: torch.int16, 4: torch.int32}[found.element_size()]
+
+
+def _grouped(rows: Tensor, matrices: Tensor, ends: Tensor, sizes: Sequence[int]) -> Tensor:
+    """rows [n, K], sorted by matrix, times matrices [m, N, K] transposed: [n, N]."""
+    # The kernel wants rows of whole 16 bytes.
+    aligned = all(size * matrices.element_size() % 16 == 0 for size in matrices.shape[1:])
+    if hasattr(functional, "grouped_mm") and aligned and rows.dtype in (torch.bfloat16, torch.float32, torch.float16):
+        return functional.grouped_mm(rows, matrices.transpose(-2, -1), offs=ends)
+    parts = torch.split(rows, list(sizes))
+    return torch.cat([functional.linear(part, matrix) for part, matrix in zip(parts, matrices, strict=True)])
+
+
+@dataclass(frozen=True)
+class TensorParallel:
+    """A torch.distributed process group over the ranks of a `Group`; None where there is one rank."""
+
+    process_group: Any
+    ranks: int
+
+    @classmethod
+    def over(cls, group: Group, device: torch.device | str = "cpu") -> TensorParallel:
+        """The default process group where it spans these ranks already, else a new one: NCCL on CUDA, Gloo elsewhere.
+
+        Collective. Ends with `close`. Raises ConfigError where torch.distributed was set up for other ranks.
+        """
+        if group.tp == 1:
+            return cls(None, 1)
+        if dist.is_initialized():
+            if (dist.get_world_size(), dist.get_rank()) != (group.tp, group.rank):
+                raise ConfigError(
+                    f"torch.distributed: rank {dist.get_rank()} of {dist.get_world_size()}, the group is rank"
+                    f" {group.rank} of {group.tp}"
+                )
+            return cls(dist.group.WORLD, group.tp)
+        backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
+        mine = tempfile.mkdtemp(prefix="layercast-") if group.rank == 0 else ""
+        where = group.gather("torch.distributed", mine)[0]
+        dist.init_process_group(backend, init_method=f"file://{where}/store", rank=group.rank, world_size=group.tp)
+        dist.barrier()
+        if group.rank == 0:  # everybody is connected
+            Path(where, "store").unlink(missing_ok=True)
+            Path(where).rmdir()
+        return cls(dist.group.WORLD, group.tp)
+
+    def all_reduce(self, values: Tensor) -> None:
+        """Sum in place over the ranks."""
+        if self.ranks > 1:
+            dist.all_reduce(values, group=self.process_group)
+
+    def close(self) -> None:
+        """End the process group. Collective; idempotent."""
+        if self.ranks > 1 and dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,203 @@
+"""What the ranks of the stream's tests run: functions of a module, since they are sent to other processes."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+
+from layercast import Group, LayerStream
+from layercast.errors import Cancelled, ConfigError, GroupError, LayerTimeout, ProtocolError, StateError, WriterError
+from tests.stream.sources import LAYOUT, Expected, TinySource, wrong
+
+EXPERTS = (3, 1, 4, 2, 4, 1, 3)  # per layer; they differ
+ORDERS = ("straight", "reversed", "repeated", "random")
+
+
+def source(layers: int) -> TinySource:
+    return TinySource({2 * number + 1: EXPERTS[number] for number in range(layers)})
+
+
+def order(name: str, layers: tuple[int, ...]) -> list[int]:
+    """Three chunks' worth."""
+    if name == "straight":
+        return list(layers) * 3
+    if name == "reversed":
+        return list(reversed(layers)) * 3
+    if name == "repeated":
+        return [layer for layer in layers for _ in range(2)] * 3
+    chosen = random.Random(len(layers))
+    return [chosen.choice(layers) for _ in range(3 * len(layers))]
+
+
+def sweep(group: Group) -> list[tuple[int, int, str, int, dict[str, int]]]:
+    """Every number of layers, depth and order: (layers, depth, order, wrong uses, statistics)."""
+    found = []
+    for layers in range(1, 8):
+        for depth in range(1, 5):
+            for name in ORDERS:
+                tiny = source(layers)
+                with LayerStream(tiny, group, depth=depth) as stream:
+                    bad = 0
+                    addresses = set()
+                    for layer in order(name, tiny.layers):
+                        with stream.layer(layer) as weights:
+                            assert weights.layer == layer
+                            addresses.add(weights.w13.address)
+                            bad += bool(wrong(weights, group.rank))
+                    assert len(addresses) <= depth
+                    found.append((layers, depth, name, bad, stream.statistics()))
+    return found
+
+
+def selections(group: Group) -> list[str]:
+    """Some experts, more of the same layer, all of it, none, and residents."""
+    tiny = TinySource({0: 6, 1: 6, 2: 6, 3: 6})
+    expected = Expected(tiny, group.rank, group.tp)
+    trouble = []
+
+    def use(stream: LayerStream, layer: int, experts, need, **more) -> int:
+        with stream.layer(layer, experts, **more) as weights:
+            if bad := expected.wrong(weights, need):
+                trouble.append(f"layer {layer}, {experts}: wrong {bad}")
+            return stream.statistics()["loads"]
+
+    for depth in (1, 2, 3):
+        with LayerStream(tiny, group, depth=depth) as stream:
+            use(stream, 3, [], [])  # first of all: never loaded ahead from now on
+            use(stream, 0, [4, 1], [4, 1])
+            use(stream, 0, [1, 2], [1, 2])
+            use(stream, 0, None, range(6))
+            use(stream, 1, [], [])
+            use(stream, 2, [5], [5])
+            use(stream, 2, [0, 1, 2, 3, 4, 5], range(6))
+            with stream.layer(1) as held:
+                kinds = list(zip(held.values(), LAYOUT.sizes, strict=True))
+                there = {expert: [view.address + expert * size for view, size in kinds] for expert in (0, 3)}
+                if depth > 1:  # a layer can be had from what another device layer holds
+                    with stream.layer(3, [2], resident=there) as weights:
+                        if bad := expected.wrong(weights, [2]):
+                            trouble.append(f"residents: wrong {bad}")
+                        for view in weights.values():
+                            for e in (0, 3):
+                                at = held[view.name].numpy().reshape(6, -1).view("u1")[e]
+                                here = view.numpy().reshape(6, -1).view("u1")[e]
+                                if at.tobytes() != here.tobytes():
+                                    trouble.append(f"resident {e} of {view.name} depth {depth} {weights.statistics}")
+    return trouble
+
+
+def failing_prefetch(group: Group) -> None:
+    """The prefetch of layer 1 fails: layer 0 is used unharmed, layer(1) raises on every rank."""
+
+    class Failing(TinySource):
+        def writer(self, layer: int, tp: int):
+            if layer == 1:
+                raise OSError("the disk is gone")
+            return super().writer(layer, tp)
+
+    with LayerStream(Failing({0: 2, 1: 2}), group, depth=2) as stream:
+        with stream.layer(0) as weights:
+            time.sleep(0.1)
+            assert not wrong(weights, group.rank)
+        with pytest.raises(WriterError, match="the disk is gone"):
+            stream.acquire(1)
+        with pytest.raises(WriterError, match="the disk is gone"):
+            stream.acquire(1)
+        stream.recover(30)
+        with stream.layer(0) as weights:
+            assert not wrong(weights, group.rank)
+
+
+def cancelled_prefetch(group: Group) -> None:
+    slow = "link:2MB/s"
+    with LayerStream(TinySource({0: 1, 1: 100, 2: 1}), group, slow, depth=2) as stream:
+        with stream.layer(0) as weights:
+            if group.rank == group.tp - 1:
+                assert stream.cancel(1) == 1
+            assert not wrong(weights, group.rank)
+        with pytest.raises(Cancelled):
+            stream.acquire(1)
+        for layer in (1, 2, 0):
+            with stream.layer(layer) as weights:
+                assert weights.layer == layer and not wrong(weights, group.rank)
+
+
+def disagreement(group: Group) -> str:
+    with LayerStream(TinySource(dict.fromkeys(range(8), 2)), group, depth=1) as stream:
+        for layer in (0, 1, 2):
+            with stream.layer(layer):
+                pass
+        with pytest.raises(ProtocolError) as caught:
+            # the prefetch of layer 3 is everybody's; what follows differs
+            for layer in (3, 6 if group.rank == 1 else 5, 7):
+                with stream.layer(layer):
+                    pass
+        return str(caught.value)
+
+
+def absent(group: Group) -> str:
+    """Rank 1 computes without end; limits count from the moment of waiting."""
+    with LayerStream(TinySource({0: 2, 1: 2, 2: 2}), group, depth=1, join_timeout=0.4) as stream:
+        with stream.layer(0):
+            pass
+        with stream.layer(1):
+            time.sleep(1.0)  # both: nobody waits, no limit runs
+        with stream.layer(2):
+            pass
+        if group.rank == 1:
+            group.barrier("seen")
+            return ""
+        with stream.layer(0):
+            pass
+        with pytest.raises(LayerTimeout) as caught:
+            stream.acquire(1)
+        group.barrier("seen")
+        return str(caught.value)
+
+
+def misuse(group: Group) -> None:
+    with pytest.raises(ConfigError, match="depth"):
+        LayerStream(source(2), group, depth=0)
+    with pytest.raises(ConfigError, match="each once"):
+        LayerStream(source(2), group, layers=[1, 1])
+    stream = LayerStream(source(2), group, depth=1)
+    with pytest.raises(ConfigError, match="none of this stream's"):
+        stream.acquire(2)
+    with pytest.raises(ConfigError, match="do not exist"):
+        stream.acquire(1, [7])
+    with stream.layer(1) as weights:
+        view = weights.w13
+        with pytest.raises(StateError, match="all 1 device layers are held"):
+            stream.acquire(3)
+    for use in (lambda: weights.w13, lambda: weights["w2"], view.numpy, lambda: view.address, view.__dlpack__):
+        with pytest.raises(StateError, match="layer 1 has been released"):
+            use()
+    stream.release(weights)
+    stream.close()
+    stream.close()
+    with pytest.raises(StateError, match="closed"):
+        stream.acquire(1)
+
+
+def dropped(group: Group) -> int:
+    """Streams without close, in the middle of a prefetch: threads do not stay."""
+    before = threading.active_count()
+    for _ in range(5):
+        stream = LayerStream(TinySource({0: 4, 1: 4}), group, depth=2)
+        with stream.layer(0):
+            pass
+        group.barrier("used")
+        del stream
+    return threading.active_count() - before
+
+
+def left_open(group: Group) -> None:
+    """The interpreter ends with a stream that waits for rank 1, which never comes."""
+    stream = LayerStream(TinySource({0: 4, 1: 4}), group, depth=2)
+    if group.rank == 0:
+        with stream.layer(0) if group.tp == 1 else pytest.raises(GroupError):
+            threading.Timer(0.2, stream.cancel).start()
+            stream.acquire(0)
