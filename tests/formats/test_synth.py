@@ -113,7 +113,8 @@ def test_synth_and_inspect(tmp_path: Path) -> None:
     shown = layercast("inspect", tmp_path / "c")
     assert (shown.returncode, shown.stderr) == (0, "")
     for words in ("glm (model_type glm4_moe)", "fp8_block", "128 x 128", "hidden size H = 256", "size I = 384",
-                  "--finer cuts there too", "w13_scale 6x2", "I / T = 192 rows do not end on a block's", "one per block of"):  # fmt: skip
+                  "--finer cuts there too",
+                  "w13_scale 6x2", "I / T = 192 rows do not end on a block's", "one per block of"):  # fmt: skip
         assert words in shown.stdout
     finer = layercast("inspect", tmp_path / "c", "--finer", "--json")
     assert json.loads(finer.stdout)["tp"] == [1, 2, 3, 4, 6, 8]
