@@ -26,7 +26,7 @@ LARGE = {
     "both fail": {"P": 1, "E": 1, "FAIL": 3},
     "a failure and a cancel": {"P": 1, "FAIL": 1, "CANCEL": 2},
     "death of the last rank": {"P": 1, "E": 1, "DEATH": 2, "SEARCH": 1},
-    "death of rank 0": {"P": 1, "E": 1, "DEATH": 1, "SEARCH": 1},
+    "death of rank 0": {"P": 1, "E": 1, "DEATH": 1, "SEARCH": 2},
     "the last rank a zombie": {"P": 1, "E": 1, "DEATH": 2, "ZOMBIE": 1, "SEARCH": 2},
     "rank 0 a zombie": {"P": 1, "E": 1, "DEATH": 1, "ZOMBIE": 1, "SEARCH": 2},
 }
