@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from layercast.bench import ranks
+from layercast.bench.overlap import overlap
 from layercast.bench.ranks import Load
 from layercast.checkpoint import write_demo_checkpoint
 from layercast.geometry import SHAPES
@@ -344,5 +345,6 @@ MEASURES: Mapping[str, Callable[[Bench], Iterator[Line]]] = {
     "cancel": cancel,
     "death": death,
     "checks": verify,
+    "overlap": overlap,
     "sweeps": sweeps,
 }
