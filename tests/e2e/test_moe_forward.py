@@ -87,6 +87,15 @@ def test_equals_a_plain_loop(form: str) -> None:
     assert torch.allclose(ours.moe_forward(x, ids, factors, layer.weights), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("inner", [192, 64, 320])
+def test_blocks_that_are_a_part_of_one(inner: int) -> None:
+    """Gate's last block ends before up begins."""
+    layer = Layer("fp8_block", hidden=200, inner=inner)
+    x, ids, factors = inputs(4, 200)
+    expected = loop(x, ids, factors, layer)
+    assert torch.allclose(ours.moe_forward(x, ids, factors, layer.weights), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_in_steps_and_for_some_experts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Layer("fp8_block")
     x, ids, factors = inputs(1)

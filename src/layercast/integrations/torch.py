@@ -66,6 +66,10 @@ def dequantise(weight: Tensor, scale: Tensor | None, block: tuple[int, int] | No
     if factors.dim() == 2:  # a scale per row
         factors = factors.unsqueeze(-1)
     values = weight.float()
+    if factors.shape[2] > 1 and rows == factors.shape[1] * block[0] and columns == factors.shape[2] * block[1]:
+        tiles = values.view(-1, factors.shape[1], block[0], factors.shape[2], block[1])  # whole blocks: in place
+        tiles.mul_(factors[:, :, None, :, None])
+        return values.to(dtype)
     if factors.shape[1] != rows:
         factors = factors.repeat_interleave(block[0], dim=1)[:, :rows]
     if factors.shape[2] != 1:
@@ -176,10 +180,17 @@ def _steps(weights: LayerWeights, hit: Tensor, dtype: torch.dtype) -> Iterator[t
         w13, w2 = part("w13"), part("w2")
         assert w13 is not None and w2 is not None
         yield (
-            dequantise(w13, part("w13_scale"), blocks.get("w13_scale"), dtype),
+            _dequantised_halves(w13, part("w13_scale"), blocks.get("w13_scale"), dtype),
             dequantise(w2, part("w2_scale"), blocks.get("w2_scale"), dtype),
             step,
         )
+
+
+def _dequantised_halves(w13: Tensor, scale: Tensor | None, block: tuple[int, int] | None, dtype: torch.dtype) -> Tensor:
+    """Gate and up have blocks of their own: where the last one is a part of a block, up does not go on in it."""
+    halves = w13.reshape(2 * w13.shape[0], -1, *w13.shape[2:])
+    scales = None if scale is None else scale.reshape(2 * scale.shape[0], -1, *scale.shape[2:])
+    return dequantise(halves, scales, block, dtype).reshape(w13.shape)
 
 
 def _bytes_of(found: Tensor) -> torch.dtype:
