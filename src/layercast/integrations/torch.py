@@ -113,14 +113,17 @@ def moe_forward(
             f" {list(topk_weights.shape)}"
         )
     with torch.no_grad():
-        out = _routed(x, topk_ids, topk_weights, weights, gate)
+        shares = group is not None and group.ranks > 1
+        out = _routed(x, topk_ids, topk_weights, weights, gate, shares=shares)
         if group is not None:
             group.all_reduce(out)
     return out.to(x.dtype)
 
 
-def _routed(x: Tensor, topk_ids: Tensor, topk_weights: Tensor, weights: LayerWeights, gate: Gate) -> Tensor:
-    """In float32 [tokens, H]."""
+def _routed(
+    x: Tensor, topk_ids: Tensor, topk_weights: Tensor, weights: LayerWeights, gate: Gate, *, shares: bool
+) -> Tensor:
+    """In float32 [tokens, H]. Rounded on the way as transformers' own experts are, unless these are `shares`."""
     tokens, chosen = topk_ids.shape
     flat = _places(topk_ids.reshape(-1), weights)
     flat = torch.where((flat < 0) | (flat >= weights.num_experts), weights.num_experts, flat)
@@ -141,8 +144,10 @@ def _routed(x: Tensor, topk_ids: Tensor, topk_weights: Tensor, weights: LayerWei
         first = last
     back = torch.empty_like(order)
     back[order] = torch.arange(order.numel(), device=x.device)
-    weighted = results[back].float() * topk_weights.reshape(-1, 1).float()
-    return weighted.reshape(tokens, chosen, -1).sum(dim=1)
+    if shares:  # more is to be added: round once, at the end
+        results = results.float()
+    weighted = results[back] * topk_weights.reshape(-1, 1).to(results.dtype)
+    return weighted.float().reshape(tokens, chosen, -1).sum(dim=1)
 
 
 def _places(ids: Tensor, weights: LayerWeights) -> Tensor:
