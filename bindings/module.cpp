@@ -420,6 +420,15 @@ void bind_transport(nb::module_& m) {
                      }
                      return out;
                    })
+      .def(
+          "fail",
+          [](Transport& t, const std::string& why, std::int64_t layer) {
+            Error error(Code::kModel, why);
+            error.layer = layer;
+            const nb::gil_scoped_release released;
+            t.fail(std::move(error));
+          },
+          "why"_a, "layer"_a, "Tells every rank that this one has failed outside of this library.")
       .def_prop_ro("failed", &Transport::failed)
       .def_prop_ro("closed", &Transport::closed)
       .def_prop_ro("last_epoch", &Transport::last_epoch)

@@ -26,6 +26,7 @@ enum class Code : std::uint64_t {
   kInterrupted = 108,
   kCancelled = 109,
   kChecksum = 110,
+  kModel = 111,
 };
 
 class Error : public std::exception {

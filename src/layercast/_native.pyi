@@ -168,6 +168,9 @@ class Transport:
     @property
     def seats(self) -> list: ...
 
+    def fail(self, why: str, layer: int) -> None:
+        """Tells every rank that this one has failed outside of this library."""
+
     @property
     def failed(self) -> bool: ...
 

@@ -32,6 +32,7 @@ class Code(enum.IntEnum):
     INTERRUPTED = 108
     CANCELLED = 109
     CHECKSUM = 110
+    MODEL = 111
 
 
 class LayercastError(Exception):
@@ -190,6 +191,12 @@ class ChecksumError(GroupError):
     default_code = Code.CHECKSUM
 
 
+class ModelFailed(GroupError):
+    """A rank's model failed while it used a layer, so that the ranks cannot go on together."""
+
+    default_code = Code.MODEL
+
+
 class LaunchError(LayercastError):
     """A process started by `launch` failed; the message shows its rank's traceback."""
 
@@ -210,4 +217,5 @@ BY_CODE: Mapping[int, type[LayercastError]] = {
     Code.RESOURCE: ResourceError,
     Code.CANCELLED: Cancelled,
     Code.CHECKSUM: ChecksumError,
+    Code.MODEL: ModelFailed,
 }

@@ -58,6 +58,7 @@ class Settings:
             "slots": self.slots,
             "piece_bytes": self.piece_bytes,
             "verify_every": self.options["verify_every"],
+            "device_layers": self.options["device_layers"],
         }
 
 

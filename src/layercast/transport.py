@@ -15,9 +15,10 @@ from layercast import _native, machine
 from layercast.arena import Arena
 from layercast.checkpoint.placement import Placement
 from layercast.devices import Cuda, open_device
-from layercast.errors import ConfigError, GroupError, PeerClosed, PeerDied, StateError
+from layercast.errors import ConfigError, GroupError, PeerClosed, PeerDied, ResourceError, StateError
 from layercast.geometry import ExpertLayout
 from layercast.group import Group
+from layercast.memory import headroom
 from layercast.observe import LayerStatistics
 from layercast.session import Deadline, Session, Settings
 from layercast.tensors import Destination, Stream, addresses, stream_handle
@@ -31,6 +32,7 @@ Experts: TypeAlias = "int | Sequence[int] | Placement"
 Residents: TypeAlias = "Mapping[int, Sequence[int] | None]"
 Verify: TypeAlias = "Literal['sample', 'full'] | None"
 
+_HOST = 1  # DLPack's device type
 _VERIFY_EVERY: Mapping[Verify, int] = {None: 0, "full": 1, "sample": 16}
 
 
@@ -96,6 +98,8 @@ class Transport:
         }
         if verify is not None and not self.device.moves:
             raise ConfigError(f"verify={verify!r}: device {self.device.describe()} moves no bytes to check")
+        if destinations is None and self.device.dlpack_device[0] == _HOST:
+            self._check_room()
         self._group = group
         self._callable: tuple[ExpertWriter, Writer] | None = None
         self._joined = 0
@@ -132,6 +136,16 @@ class Transport:
         if not self.cpus or (outside := sorted(set(self.cpus) - allowed)):
             what = outside if self.cpus else "none"
             raise ConfigError(f"cpus: expected some of {sorted(allowed)}, which this process may use, got {what}")
+
+    def _check_room(self) -> None:
+        """Device layers in host memory are touched at once: better no transport than no machine."""
+        needed, room = self.device_layers * self.num_experts * sum(self.kind_bytes), headroom()
+        if needed > room.nbytes:
+            raise ResourceError(
+                f"rank {self.rank}: {self.device_layers} device layers of {self.num_experts} experts need {needed:,}"
+                f" bytes, available are {room.nbytes:,} ({room.limit})",
+                hint="hold fewer layers at a time, or give more ranks a share",
+            )
 
     @property
     def _core(self) -> _native.Transport:
@@ -277,6 +291,10 @@ class Transport:
         call has raised; what the device layer holds then is undefined.
         """
         return self._open().cancel(epoch)
+
+    def fail(self, why: str, layer: int = -1) -> None:
+        """Fail the group for a reason outside of this library: every rank's calls raise ModelFailed with `why`."""
+        self._open().fail(why, layer)
 
     def overdue(self, epoch: int, waited: float) -> None:
         """For who waits for `epoch` without being in a call, since `waited` seconds: LayerTimeout on every rank where

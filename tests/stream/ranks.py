@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import threading
 import time
@@ -9,7 +11,18 @@ import time
 import pytest
 
 from layercast import Group, LayerStream
-from layercast.errors import Cancelled, ConfigError, GroupError, LayerTimeout, ProtocolError, StateError, WriterError
+from layercast.errors import (
+    AgreementError,
+    Cancelled,
+    ConfigError,
+    ForkError,
+    GroupError,
+    LayerTimeout,
+    ProtocolError,
+    ResourceError,
+    StateError,
+    WriterError,
+)
 from tests.stream.sources import LAYOUT, Expected, TinySource, wrong
 
 EXPERTS = (3, 1, 4, 2, 4, 1, 3)  # per layer; they differ
@@ -161,9 +174,18 @@ def absent(group: Group) -> str:
 def misuse(group: Group) -> None:
     with pytest.raises(ConfigError, match="depth"):
         LayerStream(source(2), group, depth=0)
+    for depth in (1.5, "2", None, True):
+        with pytest.raises(ConfigError, match="depth: expected a number"):
+            LayerStream(source(2), group, depth=depth)
+    with LayerStream(source(2), group, depth=10**7) as deep:
+        assert deep.depth == 2
+    with pytest.raises(ResourceError, match="device layers of .* need"):
+        LayerStream(TinySource({0: 10**8, 1: 2, 2: 2}), group, depth=3)
     with pytest.raises(ConfigError, match="each once"):
         LayerStream(source(2), group, layers=[1, 1])
     stream = LayerStream(source(2), group, depth=1)
+    with pytest.raises(ConfigError, match="expected a whole number"):
+        stream.acquire(1.0)
     with pytest.raises(ConfigError, match="none of this stream's"):
         stream.acquire(2)
     with pytest.raises(ConfigError, match="do not exist"):
@@ -180,6 +202,46 @@ def misuse(group: Group) -> None:
     stream.close()
     with pytest.raises(StateError, match="closed"):
         stream.acquire(1)
+
+
+def fence_that_raises(group: Group) -> None:
+    fences = [ValueError("no event"), None]
+
+    def fence():
+        if (error := fences.pop(0)) is not None:
+            raise error
+        return lambda: None
+
+    with LayerStream(source(2), group, depth=1, fence=fence) as stream:
+        with pytest.raises(ValueError, match="no event"), stream.layer(1):
+            pass
+        with stream.layer(3) as weights:
+            assert not wrong(weights, group.rank)
+
+
+def other_depth(group: Group) -> None:
+    if group.rank == 0:
+        with LayerStream(source(4), group, depth=2):
+            group.barrier("seen")
+    else:
+        with pytest.raises(AgreementError, match="device_layers"):
+            LayerStream(source(4), group, depth=3)
+        group.barrier("seen")
+
+
+def forked(group: Group) -> None:
+    with LayerStream(source(2), group, depth=2) as stream:
+        with stream.layer(1):
+            pass
+        if (child := os.fork()) == 0:
+            with contextlib.suppress(ForkError):
+                stream.acquire(3)
+                os._exit(1)
+            stream.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        with stream.layer(3) as weights:
+            assert not wrong(weights, group.rank)
 
 
 def dropped(group: Group) -> int:

@@ -35,7 +35,9 @@ def test_selected_experts(tp: int) -> None:
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("what", [ranks.failing_prefetch, ranks.cancelled_prefetch, ranks.misuse])
+@pytest.mark.parametrize(
+    "what", [ranks.failing_prefetch, ranks.cancelled_prefetch, ranks.misuse, ranks.fence_that_raises, ranks.forked]
+)
 def test_failures_belong_to_their_layer(tp: int, what) -> None:
     launch(what, tp, timeout=60)
 
@@ -50,6 +52,10 @@ def test_a_disagreement_names_both_orders() -> None:
 def test_limits_count_from_the_moment_of_waiting() -> None:
     text, _ = launch(ranks.absent, 2, timeout=60)
     assert "rank 1" in text and "has not joined" in text, text
+
+
+def test_another_depth_is_refused() -> None:
+    launch(ranks.other_depth, 2, timeout=60)
 
 
 def test_a_dropped_stream_leaves_no_thread() -> None:

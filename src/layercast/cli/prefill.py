@@ -17,7 +17,9 @@ from rich.table import Table
 
 from layercast import launch
 from layercast.checkpoint import Checkpoint
+from layercast.devices import check_device
 from layercast.errors import ConfigError
+from layercast.integrations import FORMATS
 
 if TYPE_CHECKING:
     from layercast.integrations.prefill import PrefillPlan, PrefillReport
@@ -49,10 +51,13 @@ def prefill(
     if dtype not in _DTYPES:
         raise ConfigError(f"--dtype {dtype}: expected {', '.join(_DTYPES)}")
     if not checkpoint.is_dir():
-        raise ConfigError(f"{checkpoint} is no folder")
+        raise ConfigError(f"{checkpoint} is not a folder")
     with Checkpoint.open(checkpoint) as opened:
-        opened.layout(tp)  # before torch is imported and ranks are started
-    from layercast.integrations.prefill import PrefillPlan, random_prompt, read_prompt
+        form = opened.layout(tp).format  # before torch is imported and ranks are started
+    if form not in FORMATS:
+        raise ConfigError(f"{checkpoint}: experts in {form} cannot be computed with", hint=f"only {', '.join(FORMATS)}")
+    check_device(device, tp)
+    from layercast.integrations.prefill import PrefillPlan, check_positions, random_prompt, read_prompt
 
     if prompt_file is not None:
         try:
@@ -61,6 +66,7 @@ def prefill(
             raise ConfigError(f"--prompt-file {prompt_file}: {error}") from error
     else:
         prompt = random_prompt(checkpoint, random_tokens or 0)
+    check_positions(checkpoint, len(prompt))
     where = torch_device(device)
     plan = PrefillPlan(checkpoint, tp, tuple(prompt), device, where, dtype, depth, chunk, compare=compare)
     report = summary(plan, run(plan, Console(stderr=True)))
@@ -173,7 +179,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print(
         f"{report['seconds']:.2f} s: computing {report['compute_ms'] / 1e3:.2f} s, waiting for weights"
-        f" {report['waited_ms'] / 1e3:.2f} s (copies took {report['copy_ms'] / 1e3:.2f} s, most of them meanwhile)",
+        f" {report['waited_ms'] / 1e3:.2f} s (the copies themselves took {report['copy_ms'] / 1e3:.2f} s)",
         soft_wrap=True,
     )
     memory = report["memory"]

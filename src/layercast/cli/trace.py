@@ -29,6 +29,8 @@ def trace(
         raise ConfigError("name either a checkpoint or a shape with --synthetic", hint="layercast trace --help")
     if tp < 1 or events < 1:
         raise ConfigError(f"--tp {tp} --events {events}: expected at least 1 of each")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"{out}: its folder does not exist")
     plan = Plan(
         tp, (), checkpoint=checkpoint, synthetic=synthetic, device=device, direct=direct, timeline_events=events
     )

@@ -16,7 +16,7 @@ import transformers
 
 from layercast.errors import ConfigError
 from layercast.group import Group
-from layercast.integrations.transformers import Attached, load
+from layercast.integrations.transformers import Attached, load, read_config
 from layercast.stream import LayerWeights
 
 _STATUS = Path("/proc/self/status")
@@ -70,9 +70,16 @@ def read_prompt(checkpoint: Path, text: str) -> list[int]:
 
 def random_prompt(checkpoint: Path, tokens: int, seed: int = 0) -> list[int]:
     """`tokens` random ids of the model's vocabulary."""
-    vocabulary = int(transformers.AutoConfig.from_pretrained(checkpoint).get_text_config().vocab_size)
+    vocabulary = int(read_config(checkpoint).get_text_config().vocab_size)
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocabulary, (tokens,), generator=generator).tolist()
+
+
+def check_positions(checkpoint: Path, tokens: int) -> None:
+    """ConfigError for a prompt that is longer than what the model was made for."""
+    most = getattr(read_config(checkpoint).get_text_config(), "max_position_embeddings", None)
+    if most is not None and tokens > most:
+        raise ConfigError(f"the prompt has {tokens} tokens, the model's positions end at {most}")
 
 
 class _Clock:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layercast.errors import ConfigError
+from layercast.errors import ConfigError, StateError
+from layercast.integrations import FORMATS
 from layercast.stream.views import LayerWeights, View
 
 try:
@@ -25,8 +26,6 @@ Tensor = torch.Tensor
 #: [tokens, 2 Ir] of gate's, then up's outputs to [tokens, Ir].
 Gate = Callable[[Tensor], Tensor]
 
-#: Formats whose weights can be computed with: the others pass through as bytes.
-FORMATS = ("fp8_block", "fp8_channel", "mxfp8", "bf16", "fp16")
 _STEP_BYTES = 256 << 20  # of dequantised weights at a time
 
 
@@ -112,6 +111,8 @@ def moe_forward(
             f"moe_forward: topk_ids and topk_weights: expected [{x.shape[0]}, k], got {list(topk_ids.shape)} and"
             f" {list(topk_weights.shape)}"
         )
+    if torch.is_grad_enabled() and x.requires_grad:
+        raise ConfigError("moe_forward: streamed experts have no gradients", hint="call under torch.inference_mode()")
     with torch.no_grad():
         shares = group is not None and group.ranks > 1
         out = _routed(x, topk_ids, topk_weights, weights, gate, shares=shares)
@@ -221,44 +222,56 @@ def fence() -> Callable[[], object]:
     return synchronize
 
 
-@dataclass(frozen=True)
 class TensorParallel:
-    """A torch.distributed process group over the ranks of a `Group`; None where there is one rank."""
+    """The sum over the ranks of a `Group`, through a process group of torch.distributed that is this object's own.
 
-    process_group: Any
-    ranks: int
+    The default process group, and others of the caller, are neither needed nor touched.
+    """
+
+    def __init__(self, process_group: Any, ranks: int) -> None:
+        self.ranks = ranks
+        self._process_group = process_group
+        self._broken = ""
 
     @classmethod
-    def over(cls, group: Group, device: torch.device | str = "cpu") -> TensorParallel:
-        """The default process group where it spans these ranks already, else a new one: NCCL on CUDA, Gloo elsewhere.
+    def over(cls, group: Group, device: torch.device | str = "cpu", *, timeout: float = 600.0) -> TensorParallel:
+        """Connect the ranks: NCCL where `device` is CUDA, Gloo elsewhere. Collective; one rank needs no connection.
 
-        Collective. Ends with `close`. Raises ConfigError where torch.distributed was set up for other ranks.
+        `timeout`: how long a sum waits for a rank that is alive but does not come, in seconds.
         """
         if group.tp == 1:
             return cls(None, 1)
-        if dist.is_initialized():
-            if (dist.get_world_size(), dist.get_rank()) != (group.tp, group.rank):
-                raise ConfigError(
-                    f"torch.distributed: rank {dist.get_rank()} of {dist.get_world_size()}, the group is rank"
-                    f" {group.rank} of {group.tp}"
-                )
-            return cls(dist.group.WORLD, group.tp)
-        backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
+        tag = group.next_tag("torch.distributed")
         mine = tempfile.mkdtemp(prefix="layercast-") if group.rank == 0 else ""
-        where = group.gather("torch.distributed", mine)[0]
-        dist.init_process_group(backend, init_method=f"file://{where}/store", rank=group.rank, world_size=group.tp)
-        dist.barrier()
-        if group.rank == 0:  # everybody is connected
-            Path(where, "store").unlink(missing_ok=True)
-            Path(where).rmdir()
-        return cls(dist.group.WORLD, group.tp)
+        where = group.gather(tag, mine)[0]
+        distributed: Any = dist  # its classes are not in its type stubs as they are called
+        store = distributed.FileStore(f"{where}/store", group.tp)
+        if torch.device(device).type == "cuda":
+            found: Any = distributed.ProcessGroupNCCL(store, group.rank, group.tp)
+        else:
+            found = distributed.ProcessGroupGloo(store, group.rank, group.tp, datetime.timedelta(seconds=timeout))
+        parallel = cls(found, group.tp)
+        parallel.all_reduce(torch.zeros(1, device=device))
+        group.barrier(f"{tag} connected")
+        if group.rank == 0:
+            shutil.rmtree(where)
+        return parallel
 
     def all_reduce(self, values: Tensor) -> None:
-        """Sum in place over the ranks."""
-        if self.ranks > 1:
-            dist.all_reduce(values, group=self.process_group)
+        """Sum in place over the ranks. StateError once this rank has given up (`give_up`, `close`)."""
+        if self.ranks == 1:
+            return
+        if self._broken:
+            raise StateError(f"the ranks are summed no more: {self._broken}")
+        self._process_group.allreduce([values]).wait()
+
+    def give_up(self, why: str) -> None:
+        """This rank leaves the others' sums: theirs fail at once, and no later one of its own meets the wrong one."""
+        if self.ranks > 1 and not self._broken:
+            self._broken = why
+            self._process_group.abort()
+            self._process_group = None
 
     def close(self) -> None:
-        """End the process group. Collective; idempotent."""
-        if self.ranks > 1 and dist.is_initialized():
-            dist.destroy_process_group()
+        """End the connection. Idempotent."""
+        self.give_up("closed")

@@ -23,9 +23,10 @@ from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint
 from layercast.checkpoint.index import TensorIndex
 from layercast.devices import Cuda
-from layercast.errors import ConfigError
+from layercast.errors import ConfigError, GroupError
 from layercast.group import Group
-from layercast.integrations.torch import FORMATS, TensorParallel, fence, moe_forward
+from layercast.integrations import FORMATS
+from layercast.integrations.torch import TensorParallel, fence, moe_forward
 from layercast.sources import LayerSource
 from layercast.stream import LayerStream
 
@@ -52,6 +53,22 @@ class _Source:
     parallel: TensorParallel
     on_use: list[Any]
 
+    def fail(self, error: BaseException) -> None:
+        """A rank that leaves a layer half way must not meet the others' later sums: all of them fail.
+
+        Raises the group's cause instead where another rank was first: what failed here is its consequence.
+        """
+        transport = self.stream.transport
+        what = f"{type(error).__name__}: {error}"
+        if not transport.closed:
+            if not transport.failed:
+                transport.fail(f"rank {transport.rank}: the model failed in layer {self.layer}: {what}", self.layer)
+                self.parallel.give_up(f"the model failed in layer {self.layer}: {what}")
+                return
+            self.parallel.give_up("another rank has failed")
+            transport.overdue(0, 0.0)  # raises the cause
+        self.parallel.give_up(f"the model failed in layer {self.layer}: {what}")
+
 
 def _experts_forward(
     module: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
@@ -63,12 +80,19 @@ def _experts_forward(
             hint="layercast.integrations.transformers.attach(model, checkpoint)",
         )
     source = cast(_Source, source)
-    with source.stream.layer(source.layer) as weights:
-        for call in source.on_use:
-            call(weights)
-        return moe_forward(
-            hidden_states, top_k_index, top_k_weights, weights, gate=module._apply_gate, group=source.parallel
-        )
+    try:
+        with source.stream.layer(source.layer) as weights:
+            for call in source.on_use:
+                call(weights)
+            return moe_forward(
+                hidden_states, top_k_index, top_k_weights, weights, gate=module._apply_gate, group=source.parallel
+            )
+    except GroupError:
+        raise  # every rank's, at this layer
+    except BaseException as error:
+        if source.parallel.ranks > 1:
+            source.fail(error)
+        raise
 
 
 ALL_EXPERTS_FUNCTIONS.register(_NAME, _experts_forward)
@@ -176,6 +200,7 @@ def attach(
         stream = LayerStream(source, group, device, depth, arena=arena, **options)
         try:
             modules = _modules_by_layer(model)
+            _refuse_second(modules)
             _compare(modules, stream)
             _compare_devices(stream, where)
             for name, module in _experts_modules(model):
@@ -213,6 +238,13 @@ def _compare(modules: dict[int, Any], stream: LayerStream) -> None:
             raise ConfigError(
                 f"layer {layer}: the model has (experts, H, I) = {theirs}, {stream.source.name} has {ours}"
             )
+
+
+def _refuse_second(modules: dict[int, Any]) -> None:
+    for module in modules.values():
+        there = getattr(module, "_layercast", None)
+        if there is not None and not there.stream.closed:
+            raise ConfigError("this model has a stream already", hint="close what attach or load returned first")
 
 
 def _compare_devices(stream: LayerStream, where: torch.device) -> None:
@@ -254,11 +286,19 @@ def model_without_experts(
     path: str | os.PathLike[str], *, dtype: torch.dtype = torch.bfloat16, torch_device: str | torch.device = "cpu"
 ) -> Any:
     """The causal language model at `path`; its experts modules have no parameters and take no memory."""
-    config = transformers.AutoConfig.from_pretrained(path)
-    found: Any = transformers.AutoModelForCausalLM._model_mapping[type(config)]
+    config = read_config(path)
+    try:
+        found: Any = transformers.AutoModelForCausalLM._model_mapping[type(config)]
+    except KeyError:
+        raise ConfigError(
+            f"{path}: transformers {transformers.__version__} has no causal language model for {config.model_type!r}"
+        ) from None
 
     class Streamed(found):  # type: ignore[misc]
         """The family's class, but for its experts' parameters."""
+
+        def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+            raise ConfigError("this model's experts are not its own, so it cannot be saved", hint="copy the checkpoint")
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
@@ -281,6 +321,15 @@ def model_without_experts(
             **more,
         )
     return model.eval()
+
+
+def read_config(path: str | os.PathLike[str]) -> Any:
+    """The model's configuration. ConfigError where transformers does not know it."""
+    try:
+        return transformers.AutoConfig.from_pretrained(path)
+    except (OSError, ValueError, KeyError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"{path}: transformers {transformers.__version__} cannot read it: {text}") from error
 
 
 def _all_but_experts(path: Path, files: contextlib.ExitStack) -> dict[str, torch.Tensor]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import operator
+import os
 import threading
 import time
 import weakref
@@ -14,7 +16,7 @@ from layercast import _native
 from layercast.arena import Arena
 from layercast.checkpoint import Checkpoint, Placement
 from layercast.devices import Cuda
-from layercast.errors import ConfigError, StateError
+from layercast.errors import ConfigError, ForkError, StateError
 from layercast.group import Group
 from layercast.sources import CheckpointSource, LayerSource, positions
 from layercast.stream.loader import Consumed, Load, Loader
@@ -59,6 +61,8 @@ class LayerStream:
         join_timeout: float | None = 600.0,
         **options: Any,
     ) -> None:
+        if isinstance(depth, bool) or not isinstance(depth, int):
+            raise ConfigError(f"depth: expected a number of device layers, got {depth!r}")
         if depth < 1:
             raise ConfigError(f"depth: expected at least 1 device layer, got {depth}")
         if join_timeout is not None and not join_timeout > 0:
@@ -69,7 +73,9 @@ class LayerStream:
             raise ConfigError(f"layers: expected some, each once, got {list(self.layers)}")
         if unknown := sorted(set(self.layers) - set(self.source.layers)):
             raise ConfigError(f"layers: {unknown} are no MoE layers of {self.source.name}")
-        self.depth, self.join_timeout = depth, join_timeout
+        # More device layers than layers would stay empty.
+        self.depth, self.join_timeout = min(depth, len(self.layers)), join_timeout
+        self._owner = os.getpid()
         self.rank, self.tp_size = group.rank, group.tp
         self.layout = self.source.layout(group.tp)
         self._fence = fence
@@ -78,7 +84,7 @@ class LayerStream:
             self.layout,
             num_experts=positions(self.source, group.tp),
             device=device,
-            device_layers=depth,
+            device_layers=self.depth,
             arena=arena,
             join_timeout=None,  # whoever waits for a layer has the limit
             **options,
@@ -128,6 +134,7 @@ class LayerStream:
         cancelled raises here, at the layer it belongs to, and asking again loads again. Raises ConfigError (no such
         layer or expert), StateError (closed; all device layers are held), GroupError.
         """
+        layer = _whole_number("layer", layer)
         wanted = self._wanted(layer, experts, resident)
         with self._lock:
             self._check_open()
@@ -151,7 +158,9 @@ class LayerStream:
         except BaseException:
             with self._lock:
                 place.users -= 1
-                if place.layer == layer:
+                # An interrupted wait leaves the load alone: it may be had by asking again.
+                failed = any(load.future.done() and load.future.exception() is not None for load in loads)
+                if failed and place.layer == layer:
                     self._places.empty(place)
             raise
         placement = self._placement(layer)
@@ -174,16 +183,21 @@ class LayerStream:
 
     def release(self, weights: LayerWeights) -> None:
         """The model has finished with the layer (or its fence says when): the device layer is free. Idempotent."""
-        weights.release()
-        consumed = self._fence() if self._fence is not None else None
-        with self._lock:
-            place = self._held.pop(weights, None)
-            if place is None:
-                return
-            place.users -= 1
-            self._consumed[place.number] = consumed
-            if not self.closed:
-                self._prefetch()
+        if weights not in self._held:
+            weights.release()
+            return
+        consumed: Consumed | None = None
+        try:
+            weights.release()
+            if self._fence is not None:
+                consumed = self._fence()
+        finally:  # a fence that raises does not keep the place
+            with self._lock:
+                if (place := self._held.pop(weights, None)) is not None:
+                    place.users -= 1
+                    self._consumed[place.number] = consumed
+                    if not self.closed:
+                        self._prefetch()
 
     def _placement(self, layer: int) -> Placement:
         return self.source.placement(layer, self.tp_size)
@@ -199,6 +213,7 @@ class LayerStream:
         if self._placement(layer).kind != "tensor":
             raise ConfigError(f"layer {layer}: its experts are whole on their ranks; they can be loaded all only")
         count = self.source.experts(layer)
+        experts = None if experts is None else [_whole_number("expert", expert) for expert in experts]
         there = set(resident or {})
         wanted = there | set(range(count) if experts is None else experts)
         if strange := sorted(wanted - set(range(count))):
@@ -298,7 +313,9 @@ class LayerStream:
             for weights in list(self._held):
                 weights.release()
             self.transport.recover(timeout)
+            consumed = self._consumed  # what was enqueued before may still read the places
             self._begin()
+            self._consumed = consumed
 
     @property
     def closed(self) -> bool:
@@ -306,6 +323,8 @@ class LayerStream:
         return self.transport.closed
 
     def _check_open(self) -> None:
+        if os.getpid() != self._owner:
+            raise ForkError(f"this stream belongs to pid {self._owner}, which forked; open one after the fork")
         if self.closed:
             raise StateError("this stream is closed; open a new one")
 
@@ -332,3 +351,10 @@ class LayerStream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _whole_number(what: str, value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ConfigError(f"{what}: expected a whole number, got {value!r}") from None

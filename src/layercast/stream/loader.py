@@ -64,16 +64,17 @@ class Loader:
             try:
                 result = self._load(load)
             except BaseException as error:  # noqa: BLE001 - whoever waits for the layer raises it
-                self._over(load)
+                self._over(load, failed=True)
                 load.future.set_exception(error)
             else:
-                self._over(load)
+                self._over(load, failed=False)
                 load.future.set_result(result)
 
-    def _over(self, load: Load) -> None:
+    def _over(self, load: Load, *, failed: bool) -> None:
         with self._lock:
             self._pending.remove(load)
-            self._history.append(load.layer)
+            if not failed:
+                self._history.append(load.layer)
 
     def _load(self, load: Load) -> LayerStatistics:
         transport = self._transport
