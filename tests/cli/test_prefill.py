@@ -84,13 +84,22 @@ def test_the_table_says_where_the_time_went(checkpoint: Path) -> None:
         (("--random-tokens", 3, "--chunk", 0), "--chunk 0: expected at least 1"),
         (("--random-tokens", 3, "--tp", 3), "T of 1 to 8 that work"),
         (("--prompt-file", "/does/not/exist"), "/does/not/exist"),
-        (("--random-tokens", 3, "--device", "cuda"), "has no CUDA to compute with"),
+        (("--random-tokens", 3, "--device", "cuda"), "cuda: "),
+        (("--random-tokens", 3, "--device", "bogus"), "bogus"),
+        (("--random-tokens", 5000), "the prompt has 5000 tokens, the model's positions end at 4096"),
     ],
 )
 def test_what_cannot_work_is_one_line(checkpoint: Path, arguments: tuple[object, ...], words: str) -> None:
     done = layercast("prefill", checkpoint, *arguments)
     lines = [line for line in done.stderr.splitlines() if line.startswith("layercast: ")]
     assert done.returncode == 2 and len(lines) == 1 and words in lines[0], done.stderr
+
+
+def test_what_cannot_be_computed_with_is_refused(tmp_path: Path) -> None:
+    write_checkpoint = layercast("synth", tmp_path / "m", "--like", "kimi-k2", "--format", "int4")
+    assert write_checkpoint.returncode == 0, write_checkpoint.stderr
+    done = layercast("prefill", tmp_path / "m", "--random-tokens", 3)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "experts in int4 cannot be" in done.stderr
 
 
 def test_the_demo_computes_too() -> None:
