@@ -302,9 +302,9 @@ def _run(
 ) -> None:
     groups: list[Group] = []
     threading.Thread(target=_end_with_parent, args=(parent, rank, groups), daemon=True).start()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     outcome: _Returned | _Failed
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # one that came meanwhile raises here
         groups.append(Group(name, rank, tp, runtime_dir=runtime_dir))
         groups[0].barrier("every rank has started")  # else a rank 0 that is quick is gone before the others come
         outcome = _Returned(pickle.dumps(fn(groups[0], *args)))

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from layercast import Group, LayerStream
+from layercast import Arena, Group, LayerStream
 from layercast.errors import (
     AgreementError,
     Cancelled,
@@ -217,6 +217,19 @@ def fence_that_raises(group: Group) -> None:
             pass
         with stream.layer(3) as weights:
             assert not wrong(weights, group.rank)
+
+
+def from_arena(group: Group) -> list[bool]:
+    """Layers in the arena come straight from it, the others through the slots; (direct) per use."""
+    tiny = source(4)
+    with Arena(tiny, group.rank, group.tp, layers=[1, 5]) as arena:
+        with LayerStream(tiny, group, depth=2, arena=arena) as stream:
+            direct = []
+            for layer in tiny.layers * 2:
+                with stream.layer(layer) as weights:
+                    assert not wrong(weights, group.rank)
+                    direct.append(weights.statistics.direct)
+        return direct
 
 
 def other_depth(group: Group) -> None:

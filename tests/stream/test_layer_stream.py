@@ -54,6 +54,11 @@ def test_limits_count_from_the_moment_of_waiting() -> None:
     assert "rank 1" in text and "has not joined" in text, text
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_layers_from_an_arena_need_no_writer(tp: int) -> None:
+    assert launch(ranks.from_arena, tp, timeout=60) == [[True, False, True, False] * 2] * tp
+
+
 def test_another_depth_is_refused() -> None:
     launch(ranks.other_depth, 2, timeout=60)
 
