@@ -76,6 +76,7 @@ class ModelStream:
     def __init__(self, fake: FakeCuda, ordinal: int = 0) -> None:
         self._driver = fake.library
         self._ordinal = ordinal
+        self._functions: list[object] = []
         self._context = ctypes.c_void_p()
         assert self._driver.cuInit(0) == 0
         assert self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), ordinal) == 0
@@ -93,6 +94,7 @@ class ModelStream:
 
     def call(self, function: object) -> None:
         """A kernel, as it were: a C function of (void*) -> void."""
+        self._functions.append(function)  # the stream may call it after whoever made it has gone
         assert self._driver.cuLaunchHostFunc(self._stream, function, None) == 0
 
     def close(self) -> None:
