@@ -90,7 +90,7 @@ class Client:
     expert_nbytes: Sequence[int]
     produce: Produce | None
     region: int = 0
-    timeout_ms: int | None = None
+    timeout_ms: int | None = 60_000
     device_fault: bool = False  # this rank's device cannot be set up: its constructor is to raise
     transport: Any = None
     epoch: int = 0
