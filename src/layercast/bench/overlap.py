@@ -54,10 +54,10 @@ def overlapped(group: Group, compute_s: float, depth: int, chunks: int) -> float
         for _ in range(chunks):
             for layer in stream.layers:
                 with stream.layer(layer):
-                    start = start or time.monotonic()  # the first one's weights are there
                     time.sleep(compute_s)  # as a model on a GPU: neither core nor GIL
+                start = start or time.monotonic()  # the first layer is over
                 used += 1
-        return (time.monotonic() - start) / used
+        return (time.monotonic() - start) / (used - 1)
 
 
 def overlap(bench: Bench) -> Iterator[Line]:
