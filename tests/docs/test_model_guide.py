@@ -9,25 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.guide import GUIDES, folder_of, programs
 
-from layercast.checkpoint.demo import write_demo_checkpoint
-
-GUIDE = Path(__file__).parents[2] / "docs/guides/model-that-does-not-fit.md"
+GUIDE = GUIDES / "model-that-does-not-fit.md"
 ABSENT = [name for name in ("torch", "transformers", "accelerate") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("guide")
-    assert "write_demo_checkpoint('demo-checkpoint')" in GUIDE.read_text()
-    write_demo_checkpoint(path / "demo-checkpoint")
-    return path
-
-
-def programs() -> dict[str, str]:
-    blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    return {block.partition("\n")[0].removeprefix("# "): block for block in blocks}
+    return folder_of(GUIDE, tmp_path_factory.mktemp("guide"))
 
 
 def run(folder: Path, *command: object) -> str:
@@ -47,7 +38,7 @@ def run(folder: Path, *command: object) -> str:
 def test_programs(folder: Path, name: str, words: list[str]) -> None:
     if ABSENT and name != "layers.py":
         pytest.skip(f"needs {', '.join(ABSENT)}")
-    (folder / name).write_text(programs()[name])
+    (folder / name).write_text(programs(GUIDE)[name])
     output = run(folder, sys.executable, name)
     assert all(word in output for word in words), output
 

@@ -8,24 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.guide import GUIDES, folder_of, programs
 
-from layercast.checkpoint.demo import write_demo_checkpoint
-
-ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs/guides/serving-framework.md"
+GUIDE = GUIDES / "serving-framework.md"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("guide")
-    assert "write_demo_checkpoint('demo-checkpoint')" in GUIDE.read_text()
-    write_demo_checkpoint(path / "demo-checkpoint")
-    return path
-
-
-def programs() -> dict[str, str]:
-    blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    return {block.partition("\n")[0].removeprefix("# "): block for block in blocks}
+    return folder_of(GUIDE, tmp_path_factory.mktemp("guide"))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +26,7 @@ def programs() -> dict[str, str]:
     ],
 )
 def test_programs(folder: Path, name: str, words: list[str]) -> None:
-    (folder / name).write_text(programs()[name])
+    (folder / name).write_text(programs(GUIDE)[name])
     done = subprocess.run(
         [sys.executable, "-W", "error", name], cwd=folder, capture_output=True, text=True, timeout=100, check=False
     )

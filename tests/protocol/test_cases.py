@@ -284,6 +284,51 @@ with Transport(group, (5000, 8), num_experts=6, piece_bytes=1000) as transport:
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
+@pytest.mark.parametrize("device", ["host", "link:1GB/s,slow=5ms"])
+def test_case_23_a_forked_childs_calls_raise_and_its_exit_changes_nothing(folder: Path, device: str) -> None:
+    """Also while a layer is under way, and also by the interpreter's ordinary exit."""
+
+    def body(rank: int) -> object:
+        group, transport = opened(folder, rank, 2, device=device)
+        load(transport, 1)
+        transport.join(2, 2, EXPERTS)
+        texts = []
+        for exits in (os._exit, sys.exit):
+            child = Child(lambda exits=exits: _all_calls(transport, group, exits))
+            texts.append(child.result())
+        if rank == 0:
+            transport.run(2, 2, EXPERTS, pattern_writer(2))
+        transport.wait(2)
+        load(transport, 3)
+        transport.close()
+        group.close()
+        return texts
+
+    children = [Child(lambda rank=rank: body(rank)) for rank in range(2)]
+    for child in children:
+        for calls in child.result(60):  # type: ignore[attr-defined]
+            assert len(calls) == 5 and all(f"pid {child.pid}" in text for text in calls), calls
+
+
+def _all_calls(transport: Transport, group: Group, exits: object) -> list[str]:
+    raised = []
+    calls = (
+        lambda: transport.join(3, 2, EXPERTS),
+        lambda: transport.run(2, 2, EXPERTS, pattern_writer(2)),
+        lambda: transport.wait(2),
+        lambda: transport.cancel(2),
+        lambda: group.barrier("not mine"),
+    )
+    for call in calls:
+        try:
+            call()
+        except errors.ForkError as error:
+            raised.append(str(error))
+    transport.close()
+    group.close()
+    return raised
+
+
 @pytest.mark.parametrize("call", ["join", "wait"])
 def test_case_24_ctrl_c_ends_a_rank_that_waits_and_tells_its_peers(folder: Path, call: str) -> None:
     def body(rank: int) -> object:

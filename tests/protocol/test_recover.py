@@ -4,44 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from tests.support.processes import Child
+from tests.support.recovery import EXPERTS, TP, World, load
 
-from layercast import Arena, Group, SyntheticSource, Transport, _native, errors
+from layercast import Arena, Group, SyntheticSource, Transport, errors
 from layercast.geometry import SHAPES, Shape
 from layercast.writers import pattern_writer
-
-KINDS = (5000, 64)
-EXPERTS = 8
-TP = 3
-
-
-class World:
-    """Three ranks in processes of their own; `scene` is what a first process does until somebody dies."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.tp = TP
-
-    def group(self, rank: int) -> Group:
-        return Group("recovery", rank, self.tp, runtime_dir=self.folder, timeout=30)
-
-    def transport(self, group: Group, **options: object) -> Transport:
-        return Transport(group, KINDS, num_experts=EXPERTS, piece_bytes=2000, join_timeout=30, timeout=30, **options)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     os.chmod(tmp_path, 0o700)
-    return World(tmp_path)
-
-
-def load(transport: Transport, epoch: int, seed: int) -> int:
-    """Wrong experts of a layer of this seed's pattern."""
-    transport.load(epoch, 3, EXPERTS, pattern_writer(seed))
-    return _native.count_wrong_pattern(seed, 3, transport.rank, EXPERTS, list(KINDS), transport.destinations)[0]
+    return World(tmp_path, "recovery")
 
 
 def die_in_writer(expert: int, views: object) -> None:
@@ -93,6 +71,42 @@ def test_the_survivors_and_a_new_process_go_on(world: World, victim: int, step: 
         result = first[rank].result(60)
         assert result == ((victim, victims_pid), 0), (rank, result)
     assert replacement.result(60) == 0
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_trap_19_a_replaced_rank_stalls_nobody_and_epochs_are_the_groups(world: World, victim: int) -> None:
+    """It comes in mid-layer, long before the others recover: they hear of the death at once all the same, and it is
+    given the new generation's epochs, not the dead rank's."""
+
+    def old(rank: int) -> object:
+        with world.group(rank) as group, world.transport(group) as transport:
+            wrong = sum(load(transport, epoch, 10) for epoch in (1, 2, 3))
+            transport.join(4, 3, EXPERTS)
+            if rank == victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(errors.PeerDied) as died:
+                if rank == 0:
+                    transport.run(4, 3, EXPERTS, pattern_writer(1))
+                transport.wait(4)
+            heard = time.monotonic() - began
+            time.sleep(0.5)  # the newcomer is there, and waits for the others
+            transport.recover(timeout=30)
+            assert transport.last_epoch_joined == 0
+            return died.value.rank, heard < 10, wrong + load(transport, 1, 11)
+
+    first = {rank: Child(lambda rank=rank: old(rank)) for rank in range(TP)}
+    first[victim].reap()
+    replacement = Child(lambda: newcomer_of_one_layer(world, victim))
+    for rank in sorted(set(range(TP)) - {victim}):
+        assert first[rank].result(60) == (victim, True, 0)
+    assert replacement.result(60) == (1, 0)
+
+
+def newcomer_of_one_layer(world: World, rank: int) -> object:
+    with world.group(rank) as group, world.transport(group) as transport:
+        wrong = load(transport, 1, 11)
+        return transport.last_epoch, wrong
 
 
 def test_a_layer_that_failed_without_a_death_can_be_retried(world: World) -> None:
