@@ -32,7 +32,6 @@ Experts: TypeAlias = "int | Sequence[int] | Placement"
 Residents: TypeAlias = "Mapping[int, Sequence[int] | None]"
 Verify: TypeAlias = "Literal['sample', 'full'] | None"
 
-_HOST = 1  # DLPack's device type
 _VERIFY_EVERY: Mapping[Verify, int] = {None: 0, "full": 1, "sample": 16}
 
 
@@ -98,7 +97,7 @@ class Transport:
         }
         if verify is not None and not self.device.moves:
             raise ConfigError(f"verify={verify!r}: device {self.device.describe()} moves no bytes to check")
-        if destinations is None and self.device.dlpack_device[0] == _HOST:
+        if destinations is None and self.device.readable:
             self._check_room()
         self._group = group
         self._callable: tuple[ExpertWriter, Writer] | None = None

@@ -63,6 +63,10 @@ def test_another_depth_is_refused() -> None:
     launch(ranks.other_depth, 2, timeout=60)
 
 
+def test_limits_start_anew_with_every_load() -> None:
+    launch(ranks.moving, 2, timeout=60)
+
+
 def test_a_dropped_stream_leaves_no_thread() -> None:
     assert launch(ranks.dropped, 1, timeout=60) == [0]
 

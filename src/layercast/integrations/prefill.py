@@ -16,11 +16,10 @@ import transformers
 
 from layercast.errors import ConfigError
 from layercast.group import Group
-from layercast.integrations.transformers import Attached, load, read_config
+from layercast.integrations.transformers import Attached, as_plain_numbers, load, read_config
 from layercast.stream import LayerWeights
 
 _STATUS = Path("/proc/self/status")
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +132,7 @@ def run_prefill(group: Group, plan: PrefillPlan, progress: Connection | None) ->
         if progress is not None and group.rank == 0:
             progress.send(("layers", done, total))
 
-    dtype = _DTYPES[plan.dtype]
+    dtype = getattr(torch, plan.dtype)
     if plan.torch_device == "cuda":
         torch.cuda.set_device(group.rank)
     with load(
@@ -181,12 +180,11 @@ def _forward(attached: Attached, plan: PrefillPlan, tell: Callable[[int, int], o
 
 def _compare(report: PrefillReport, plan: PrefillPlan) -> None:
     """The resident model as transformers itself loads it, dequantised, on the same prompt."""
-    config = transformers.AutoConfig.from_pretrained(plan.checkpoint)
-    more: dict[str, Any] = {}
-    if (getattr(config, "quantization_config", None) or {}).get("quant_method") == "fp8":
-        more["quantization_config"] = transformers.FineGrainedFP8Config(dequantize=True)
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-        plan.checkpoint, dtype=_DTYPES[plan.dtype], device_map={"": plan.torch_device}, **more
+        plan.checkpoint,
+        dtype=getattr(torch, plan.dtype),
+        device_map={"": plan.torch_device},
+        **as_plain_numbers(read_config(plan.checkpoint)),
     )
     model.eval()
     found = []

@@ -59,15 +59,13 @@ class _Source:
         Raises the group's cause instead where another rank was first: what failed here is its consequence.
         """
         transport = self.stream.transport
-        what = f"{type(error).__name__}: {error}"
-        if not transport.closed:
-            if not transport.failed:
-                transport.fail(f"rank {transport.rank}: the model failed in layer {self.layer}: {what}", self.layer)
-                self.parallel.give_up(f"the model failed in layer {self.layer}: {what}")
-                return
-            self.parallel.give_up("another rank has failed")
+        why = f"the model failed in layer {self.layer}: {type(error).__name__}: {error}"
+        first = not transport.closed and not transport.failed
+        if first:
+            transport.fail(f"rank {transport.rank}: {why}", self.layer)
+        self.parallel.give_up(why)
+        if not first and not transport.closed:
             transport.overdue(0, 0.0)  # raises the cause
-        self.parallel.give_up(f"the model failed in layer {self.layer}: {what}")
 
 
 def _experts_forward(
@@ -248,7 +246,7 @@ def _refuse_second(modules: dict[int, Any]) -> None:
 
 
 def _compare_devices(stream: LayerStream, where: torch.device) -> None:
-    theirs = "cpu" if stream.transport.device.dlpack_device[0] == 1 else "cuda"
+    theirs = "cpu" if stream.transport.device.readable else "cuda"
     if where.type != theirs:
         raise ConfigError(
             f"the model is on {where}, its experts would be on {stream.transport.device.describe()}",
@@ -306,10 +304,6 @@ def model_without_experts(
                 _drop_parameters(module, name)
 
     Streamed.__name__, Streamed.__qualname__, Streamed.__module__ = found.__name__, found.__qualname__, found.__module__
-    more: dict[str, Any] = {}
-    quantization = getattr(config, "quantization_config", None)
-    if quantization is not None and quantization.get("quant_method") == "fp8":
-        more["quantization_config"] = transformers.FineGrainedFP8Config(dequantize=True)
     with contextlib.ExitStack() as files:
         model = Streamed.from_pretrained(
             None,
@@ -318,9 +312,17 @@ def model_without_experts(
             dtype=dtype,
             device_map={"": str(torch_device)},
             experts_implementation=_NAME,
-            **more,
+            **as_plain_numbers(config),
         )
     return model.eval()
+
+
+def as_plain_numbers(config: Any) -> dict[str, Any]:
+    """What `from_pretrained` is to be told so that block FP8 is dequantised, on every machine."""
+    quantization = getattr(config, "quantization_config", None) or {}
+    if quantization.get("quant_method") != "fp8":
+        return {}
+    return {"quantization_config": transformers.FineGrainedFP8Config(dequantize=True)}
 
 
 def read_config(path: str | os.PathLike[str]) -> Any:

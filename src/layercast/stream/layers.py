@@ -92,13 +92,14 @@ class LayerStream:
         self._loader = Loader(self.transport, self.source)
         self._finalizer = weakref.finalize(self, Loader.close, self._loader)
         self._lock = threading.Lock()
+        self._places = Places(self.depth)
         self._begin()
         self._figures = {"uses": 0, "waits": 0, "loads": 0, "prefetched": 0}
         self._waited_s = 0.0
 
     def _begin(self) -> None:
         self._predictor = Predictor(self.layers, self.depth)
-        self._places = Places(self.depth)
+        self._places.clear()
         self._loads: dict[int, list[Load]] = {number: [] for number in range(self.depth)}
         self._consumed: dict[int, Consumed | None] = {}
         self._held: dict[LayerWeights, Place] = {}
@@ -271,17 +272,14 @@ class LayerStream:
             ahead.append(layer)
 
     def _wait(self, loads: Sequence[Load]) -> None:
+        """The limit is for one load that nobody else comes to, however many are before ours."""
         for load in loads:
-            looked_at: Load | None = None
-            since = time.monotonic()
+            first = self._loader.oldest
             while not wait([load.future], timeout=self.join_timeout).done:
-                pending = self._loader.pending
-                if not pending or pending[0] is not looked_at:  # it moves on
-                    looked_at = pending[0] if pending else None
-                    since = time.monotonic() if looked_at is not None and looked_at is not load else since
-                self.transport.overdue(pending[0].epoch if pending else load.epoch, time.monotonic() - since)
-            error = load.future.exception()
-            if error is not None:
+                if (oldest := self._loader.oldest) is first and first is not None and self.join_timeout is not None:
+                    self.transport.overdue(first.epoch, self.join_timeout)
+                first = oldest
+            if (error := load.future.exception()) is not None:
                 raise error
 
     def _addresses(self, place: int) -> list[int]:

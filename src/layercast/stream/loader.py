@@ -59,6 +59,12 @@ class Loader:
         with self._lock:
             return list(self._pending)
 
+    @property
+    def oldest(self) -> Load | None:
+        """The one that is under way."""
+        with self._lock:
+            return self._pending[0] if self._pending else None
+
     def _loop(self) -> None:
         while (load := self._queue.get()) is not None:
             try:

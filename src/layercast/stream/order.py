@@ -91,6 +91,7 @@ class Places:
         place.layer, place.experts, place.prefetched = None, None, False
 
     def clear(self) -> None:
-        """All of them."""
+        """All of them, whoever holds them."""
         for place in self._places:
             self.empty(place)
+            place.users = 0
