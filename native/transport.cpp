@@ -191,7 +191,8 @@ void Transport::run(std::uint64_t epoch, std::int64_t layer, std::uint64_t exper
   }
   if (job_.streamed != 0) writer.check(layer, job_.needed(), options_.tp_size, options_.kind_bytes);
   for (std::size_t r = 0; !job_.owners.empty() && r < options_.tp_size; ++r) {
-    for (std::size_t position = 0; position < job_.owned_by(r); ++position) {
+    const std::size_t owned = job_.owned_by(r);
+    for (std::size_t position = 0; position < owned; ++position) {
       if (!writer.owns(r, position)) {
         refuse(Code::kArgument, "run(" + text(epoch) + "): the writer has nothing for rank " + text(r) +
                                     "'s position " + text(position) + "; was it made for another placement?");

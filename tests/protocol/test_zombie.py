@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from pathlib import Path
@@ -20,8 +21,18 @@ class Zombies(World):
     def tell(self, what: str) -> None:
         (self.folder / what).touch()
 
-    def hear(self, what: str) -> None:
-        eventually((self.folder / what).exists, 30)
+    def hear(self, what: str, *speakers: Child) -> None:
+        """`speakers`: who cannot say it any more once they have ended."""
+
+        def heard() -> bool:
+            if (self.folder / what).exists():
+                return True
+            for child in speakers:
+                if select.select([child.reader], [], [], 0)[0]:
+                    raise AssertionError(f"{what!r} was never said: {child.result(5)!r}")
+            return False
+
+        eventually(heard, 30)
 
 
 @pytest.fixture
@@ -61,7 +72,9 @@ def newcomer(world: Zombies, rank: int) -> int:
 
 def zombie(world: Zombies, rank: int, where: str) -> list[str]:
     """Stops in mid-layer, or between layers; afterwards tries everything."""
-    with world.group(rank) as group, world.transport(group) as transport:
+    # Its copies are slow: else the layer could be complete here before the signal stops the process.
+    slow = {"device": "link:0,slow=20ms", "slots": 4}
+    with world.group(rank) as group, world.transport(group, **slow) as transport:
         load(transport, 1, 20)
 
         def stop(expert: int, views: object) -> None:
@@ -101,9 +114,9 @@ def test_a_stopped_rank_is_replaced_and_refused_when_it_wakes(world: Zombies, vi
         eventually(lambda: undead.state() == "T", 30)
         if where == "joined":  # when idle, nothing is wrong until somebody takes its place
             for rank in living:
-                world.hear(f"{rank} has heard")
+                world.hear(f"{rank} has heard", living[rank])
         fresh = Child(lambda: newcomer(world, victim))
-        world.hear("wake")
+        world.hear("wake", fresh, *living.values())
         undead.signal(signal.SIGCONT)
         seen = undead.result(60)
         assert isinstance(seen, list) and "nothing" not in seen[:2], seen
