@@ -393,6 +393,47 @@ def test_the_last_reference_dropped_in_mid_layer_ends_it(folder: Path) -> None:
     group.close()
 
 
+@pytest.mark.parametrize("handled", [False, True])
+def test_sigterm_ends_a_rank_that_waits_and_its_peer_is_told(folder: Path, handled: bool) -> None:
+    """By the signal's own action, or by the rank's handler, which runs during the wait."""
+
+    def terminated() -> None:
+        if handled:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+        group, transport = opened(folder, 1, 2)
+        load(transport, 1)
+        (folder / "waits").touch()
+        transport.join(2, 2, EXPERTS)  # rank 0 does not come
+
+    def peer() -> object:
+        group, transport = opened(folder, 0, 2)
+        load(transport, 1)
+        eventually((folder / "sent").exists, 30)
+        began = time.monotonic()
+        with pytest.raises(errors.GroupError) as told:
+            load(transport, 2)
+        transport.close()
+        group.close()
+        return type(told.value).__name__, told.value.rank, told.value.pid, time.monotonic() - began
+
+    rank, other = Child(terminated), Child(peer)
+    eventually((folder / "waits").exists, 30)
+    time.sleep(0.1)
+    rank.signal(signal.SIGTERM)
+    if handled:
+        left = rank.result(10)
+        assert isinstance(left, SystemExit) and left.code == 7, left
+    else:
+        rank.reap()
+        assert os.WTERMSIG(rank.status or 0) == signal.SIGTERM
+    (folder / "sent").touch()
+    name, who, pid, seconds = other.result(30)  # type: ignore[misc]
+    assert (name, who, pid) == ("PeerDied", 1, rank.pid) and seconds < 10
+    for mark in ("waits", "sent"):
+        (folder / mark).unlink()
+    assert not list(folder.iterdir())
+
+
 def test_interpreter_exit_without_close_is_clean(folder: Path) -> None:
     code = f"""
 from layercast import Group, Transport
