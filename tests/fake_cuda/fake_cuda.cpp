@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -15,11 +16,19 @@ using namespace layercast::cuda;
 
 namespace {
 
-thread_local std::vector<CUctx_st*> current_contexts;
+// Plain, and in the part of a thread's storage that comes with its stack: what the loader allocates for a
+// thread's variables is freed later by whichever thread clears the cache of stacks, which TSan cannot order.
+struct ContextStack {
+  std::array<CUctx_st*, 64> contexts;
+  std::size_t depth;
+};
+__attribute__((tls_model("initial-exec"))) thread_local ContextStack current_contexts;
 
 }  // namespace
 
-CUctx_st* current() { return current_contexts.empty() ? nullptr : current_contexts.back(); }
+CUctx_st* current() {
+  return current_contexts.depth == 0 ? nullptr : current_contexts.contexts[current_contexts.depth - 1];
+}
 
 // Every function begins here: counted, logged, injected errors, the process and the device's own state.
 Result enter(Fake& state, const char* name, bool needs_context, bool needs_init) {
@@ -208,15 +217,15 @@ API cuCtxPushCurrent_v2(Context context) {
     state.violations.emplace_back("a context made current that nobody retains");
     return kInvalidContext;
   }
-  current_contexts.push_back(context);
+  if (current_contexts.depth == current_contexts.contexts.size()) return kInvalidContext;
+  current_contexts.contexts[current_contexts.depth++] = context;
   return kSuccess;
 }
 
 API cuCtxPopCurrent_v2(Context* context) {
   ENTER("cuCtxPopCurrent_v2", false);
-  if (current_contexts.empty()) return kInvalidContext;
-  *context = current_contexts.back();
-  current_contexts.pop_back();
+  if (current_contexts.depth == 0) return kInvalidContext;
+  *context = current_contexts.contexts[--current_contexts.depth];
   return kSuccess;
 }
 
