@@ -80,7 +80,8 @@ void round(std::uint64_t seed, bool skipping) {
   std::atomic<std::uint64_t> newest{0};
   std::atomic<bool> over{false};
   const auto give_up = [&](std::size_t rank, std::uint64_t epoch) {
-    if (epoch < 1 || epoch >= kEpochs) return;  // the last one brings all together
+    // The last one brings all together; every eighth is left to finish, however slow the machine.
+    if (epoch < 1 || epoch >= kEpochs || epoch % 8 == 0) return;
     bool granted = false;
     try {
       granted = group[rank].cancel(epoch);
