@@ -232,10 +232,9 @@ bool ControlBlock::any_foreign() const {
 
 void ControlBlock::ring_all() const {
   if (!has_extension_) return;
-  for (std::size_t r = 0; r < tp_size_; ++r) {
-    bell(r, kCallerBell).wake();
-    bell(r, kConsumerBell).wake();
-  }
+  // Callers first: somebody waits for what they will say.
+  for (std::size_t r = 0; r < tp_size_; ++r) bell(r, kCallerBell).wake();
+  for (std::size_t r = 0; r < tp_size_; ++r) bell(r, kConsumerBell).wake();
 }
 
 void ControlBlock::ring_each(Bell which) const {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -411,7 +412,7 @@ def _selection(
     """How many travel, which (None: the first of them), and what is there already."""
     if isinstance(experts, Placement):
         experts = experts.positions
-    there = [(expert, list(addresses or ())) for expert, addresses in sorted((resident or {}).items())]
+    there = _resident(resident)
     if isinstance(experts, int) and not there:
         return experts, None, there
     ids = list(range(experts) if isinstance(experts, int) else experts)
@@ -420,6 +421,18 @@ def _selection(
     skipped = dict(there)
     ids = [expert for expert in ids if expert not in skipped]
     return len(ids), ids, there
+
+
+def _resident(resident: Residents | None) -> list[tuple[int, list[int]]]:
+    try:
+        return [
+            (operator.index(expert), [operator.index(address) for address in addresses or ()])
+            for expert, addresses in sorted((resident or {}).items())
+        ]
+    except (AttributeError, TypeError):
+        raise ConfigError(
+            f"resident: expected a mapping of expert ids to addresses, one per kind (or None), got {resident!r}"
+        ) from None
 
 
 def _owners(experts: Experts, ranks: int) -> list[int]:

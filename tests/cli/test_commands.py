@@ -118,6 +118,14 @@ def test_a_failed_stream_exits_1() -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        command = [*COMMAND, "doctor", "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+    assert done.returncode == 2
+    assert done.stderr == "layercast: the output could not be written: No space left on device\n"
+
+
 def test_ctrl_c_ends_it_quickly_and_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "LAYERCAST_RUNTIME_DIR": str(tmp_path / "run")}
     command = [*COMMAND, "stream", "--synthetic", "glm-5-next", "--device", "link:100MB/s,move=no", "--tp", "2"]

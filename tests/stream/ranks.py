@@ -203,6 +203,12 @@ def misuse(group: Group) -> None:
         stream.acquire(2)
     with pytest.raises(ConfigError, match="do not exist"):
         stream.acquire(1, [7])
+    for strange in ([0], {"0": [1] * 4}, {0: None}, {0: [1]}, {0: ["here"] * len(stream.layout.kinds)}):
+        with pytest.raises(ConfigError, match="resident"):
+            stream.acquire(1, resident=strange)
+    for strange in ([0], {"0": [1]}, {0: 1}, {0: ["here"]}):
+        with pytest.raises(ConfigError, match="resident: expected a mapping"):
+            stream.transport.join(1, 1, 2, resident=strange)
     with stream.layer(1) as weights:
         view = weights.w13
         with pytest.raises(StateError, match="all 1 device layers are held"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 
 import typer
@@ -51,9 +53,17 @@ def root(
 def main() -> None:
     """Entry point: exit code 0 for success, 2 for what the user can mend, 1 for a failed stream, 130 for Ctrl-C."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # while there is still somebody to say that it failed
     except LayercastError as error:
         sys.exit(report(error))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter's own last try would fail again
+        sys.exit(report(ResourceError(f"the output could not be written: {error.strerror}")))
 
 
 def report(error: LayercastError) -> int:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from layercast import launch
 from layercast.checkpoint import Checkpoint
+from layercast.cli.streaming import counted
 from layercast.devices import check_device
 from layercast.errors import ConfigError
 from layercast.integrations import FORMATS
@@ -167,7 +168,8 @@ def _decode(plan: PrefillPlan, tokens: list[int]) -> list[str]:
 def show(report: dict[str, Any], console: Console) -> None:
     """Tables and a summary."""
     console.print(
-        f"{report['source']}: {report['tokens']} tokens, {report['tp']} ranks, {report['dtype']}, times in ms",
+        f"{report['source']}: {counted(report['tokens'], 'token')}, {counted(report['tp'], 'rank')},"
+        f" {report['dtype']}, times in ms",
         soft_wrap=True,
     )
     table = Table()

@@ -230,9 +230,14 @@ def _report(plan: Plan, source: LayerSource, share: int, ranks: list[RankReport]
     }
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def show(report: dict[str, Any], console: Console) -> None:
     """The report as a table and a summary."""
-    title = f"{report['source']}: {report['tp']} ranks, device {report['device']}, times in ms"
+    title = f"{report['source']}: {counted(report['tp'], 'rank')}, device {report['device']}, times in ms"
     table = Table(title=title, title_justify="left")
     for name in ("layer", "experts", "MB", "writer", "slot wait", "copy", "total", "GB/s"):
         table.add_column(name, justify="right")
@@ -244,8 +249,8 @@ def show(report: dict[str, Any], console: Console) -> None:
     if report["arena_seconds"]:
         console.print(f"arenas loaded in {report['arena_seconds']:.1f} s", soft_wrap=True)
     console.print(
-        f"{report['layers']} layers, {report['experts']} experts, {report['bytes'] / 1e9:.3f} GB to"
-        f" {report['tp']} ranks at {report['gbps']:.2f} GB/s; {report['seconds']:.1f} s with start-up",
+        f"{counted(report['layers'], 'layer')}, {counted(report['experts'], 'expert')},"
+        f" {report['bytes'] / 1e9:.3f} GB to {counted(report['tp'], 'rank')} at {report['gbps']:.2f} GB/s; {report['seconds']:.1f} s with start-up",
         soft_wrap=True,
     )
     if report["verified"] is None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from layercast.cli.streaming import Plan, parse_layers, run
+from layercast.cli.streaming import Plan, counted, parse_layers, run
 from layercast.errors import ConfigError
 from layercast.timeline import write_chrome_trace
 
@@ -38,4 +38,7 @@ def trace(
     report, ranks = run(plan, Console(stderr=True))
     write_chrome_trace(out, [rank.events for rank in ranks])
     count = sum(len(rank.events) for rank in ranks)
-    print(f"{out}: {count} events of {report['tp']} ranks, {report['layers']} layers at {report['gbps']} GB/s")
+    print(
+        f"{out}: {count} events of {counted(report['tp'], 'rank')},"
+        f" {counted(report['layers'], 'layer')} at {report['gbps']} GB/s"
+    )

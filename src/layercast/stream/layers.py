@@ -213,18 +213,22 @@ class LayerStream:
             return None
         if self._placement(layer).kind != "tensor":
             raise ConfigError(f"layer {layer}: its experts are whole on their ranks; they can be loaded all only")
+        if not isinstance(resident, Mapping | None):
+            raise ConfigError(f"layer {layer}: resident: expected a mapping of experts to addresses, got {resident!r}")
         count = self.source.experts(layer)
         experts = None if experts is None else [_whole_number("expert", expert) for expert in experts]
-        there = set(resident or {})
+        there = {_whole_number("resident expert", expert) for expert in resident or {}}
         wanted = there | set(range(count) if experts is None else experts)
         if strange := sorted(wanted - set(range(count))):
             raise ConfigError(f"layer {layer}: experts {strange[:8]} do not exist, it has 0 to {count - 1}")
         for expert, addresses in (resident or {}).items():
-            if addresses is None or len(addresses) != len(self.layout.kinds):
+            if not isinstance(addresses, Sequence) or len(addresses) != len(self.layout.kinds):
                 raise ConfigError(
                     f"layer {layer}: resident expert {expert}: expected an address for each of the"
-                    f" {len(self.layout.kinds)} kinds"
+                    f" {len(self.layout.kinds)} kinds, got {addresses!r}"
                 )
+            for address in addresses:
+                _whole_number(f"layer {layer}: resident expert {expert}: address", address)
         return frozenset(wanted)
 
     def _ensure(
