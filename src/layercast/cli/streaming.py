@@ -250,7 +250,8 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(f"arenas loaded in {report['arena_seconds']:.1f} s", soft_wrap=True)
     console.print(
         f"{counted(report['layers'], 'layer')}, {counted(report['experts'], 'expert')},"
-        f" {report['bytes'] / 1e9:.3f} GB to {counted(report['tp'], 'rank')} at {report['gbps']:.2f} GB/s; {report['seconds']:.1f} s with start-up",
+        f" {report['bytes'] / 1e9:.3f} GB to {counted(report['tp'], 'rank')} at {report['gbps']:.2f} GB/s;"
+        f" {report['seconds']:.1f} s with start-up",
         soft_wrap=True,
     )
     if report["verified"] is None:
