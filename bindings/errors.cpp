@@ -32,4 +32,13 @@ void register_translator() {
   });
 }
 
+void rehearse_failure() {
+  const nb::object failing = nb::cpp_function([] { refuse(Code::kState, "a rehearsal"); });
+  if (PyObject* result = PyObject_CallNoArgs(failing.ptr()); result != nullptr) {
+    Py_DECREF(result);
+  } else {
+    PyErr_Clear();
+  }
+}
+
 }  // namespace layercast::bindings

@@ -194,6 +194,7 @@ void bind_transport(nb::module_& m) {
             o.trace_events = trace_events;
             o.device_layers = device_layers;
             o.interrupted = signal_pending;
+            rehearse_failure();
             new (self) Transport(std::move(o));
           },
           nb::kw_only(), "control"_a, "control_bytes"_a, "rank"_a, "tp_size"_a, "kind_bytes"_a, "experts"_a,
