@@ -300,17 +300,23 @@ def death(bench: Bench) -> Iterator[Line]:
 
 
 def verify(bench: Bench) -> Iterator[Line]:
-    """What checking on arrival costs, and the timeline: of the staged throughput, in the same run."""
-    tp = bench.tp[len(bench.tp) // 2]
-    plain = rate(tp, _model(bench, tp))
-    yield Line("checks", f"off, tp {tp}", plain, "GB/s")
-    for name, options in (
-        ("verify sample", {"verify": "sample"}),
-        ("verify full", {"verify": "full"}),
-        ("timeline on", {"timeline_events": 1 << 16}),
-    ):
-        value = rate(tp, _model(bench, tp, options=options))
-        yield Line("checks", f"{name}, tp {tp}", value, "GB/s", plain, "off")
+    """What checking on arrival costs, and the timeline: of the staged throughput, layer by layer in turns."""
+    cases: dict[str, dict[str, Any]] = {
+        "off": {},
+        "off again": {},
+        "timeline on": {"timeline_events": 1 << 16},
+        "verify sample": {"verify": "sample"},
+        "verify full": {"verify": "full"},
+    }
+    for tp in bench.tp:
+        sizes, rounds = tuple(MODEL.layout(tp).sizes), bench.scaled(41, 7)
+        loads = [Load(sizes, 16, layers=rounds, options=options) for options in cases.values()]
+        by_rank = launch(ranks.in_turns, tp, args=(loads,))
+        moved = loads[0].nbytes * tp / 1e9
+        rates = [moved / _median([times[number] for times in by_rank]) for number in range(len(loads))]
+        for case, value in zip(cases, rates, strict=True):
+            held: dict[str, Any] = {} if case == "off" else {"limit": rates[0], "against": "off"}
+            yield Line("checks", f"{case}, tp {tp}", value, "GB/s", **held)
 
 
 def sweeps(bench: Bench) -> Iterator[Line]:

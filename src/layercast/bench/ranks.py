@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import resource
@@ -87,6 +88,22 @@ def layers(group: Group, load: Load) -> list[tuple[float, float]]:
             transport.load(epoch, 0, load.experts, writer)
             out.append((start, time.monotonic()))
     return out[1:]
+
+
+def in_turns(group: Group, loads: list[Load]) -> list[list[tuple[float, float]]]:
+    """(start, end) of each layer of each load. All are open at once and a layer of each follows one of the other,
+    so the machine's moods meet them alike; they differ in options only, and the first layers are not counted."""
+    writer = _writer(group, loads[0])
+    out: list[list[tuple[float, float]]] = [[] for _ in loads]
+    with contextlib.ExitStack() as stack:
+        transports = [stack.enter_context(_open(group, load)) for load in loads]
+        for epoch in range(1, loads[0].layers + 2):
+            for number, (load, transport) in enumerate(zip(loads, transports, strict=True)):
+                group.barrier(f"layer {epoch} of {number}")
+                start = time.monotonic()
+                transport.load(epoch, 0, load.experts, writer)
+                out[number].append((start, time.monotonic()))
+    return [times[1:] for times in out]
 
 
 def checkpoint_layers(group: Group, path: Path, layers: int) -> list[tuple[float, float]]:
