@@ -71,7 +71,7 @@ def test_a_text_in_chunks_on_two_ranks_compared(checkpoint: Path, tmp_path: Path
 def test_the_table_says_where_the_time_went(checkpoint: Path) -> None:
     done = layercast("prefill", checkpoint, "--random-tokens", 8, "--depth", 1)
     assert done.returncode == 0, done.stderr
-    for words in ("waited for weights", "compute", "next token 1:", "device layers", "8 tokens, 1 ranks"):
+    for words in ("waited for weights", "compute", "next token 1:", "1 device layer (", "8 tokens, 1 rank,"):
         assert words in done.stdout, done.stdout
 
 
