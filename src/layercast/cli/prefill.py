@@ -186,8 +186,9 @@ def show(report: dict[str, Any], console: Console) -> None:
     )
     memory = report["memory"]
     console.print(
-        f"memory of rank 0: {memory['before'] / 1e6:.0f} MB with the model and {counted(report['depth'], 'device layer')}"
-        f" ({memory['device_layers'] / 1e6:.0f} MB of experts), at most {memory['peak'] / 1e6:.0f} MB"
+        f"memory of rank 0: {memory['before'] / 1e6:.0f} MB with the model and"
+        f" {counted(report['depth'], 'device layer')} ({memory['device_layers'] / 1e6:.0f} MB of experts),"
+        f" at most {memory['peak'] / 1e6:.0f} MB"
         f" ({memory['peak_with_files'] / 1e6:.0f} MB with pages of the checkpoint's files)",
         soft_wrap=True,
     )
