@@ -412,7 +412,7 @@ def _selection(
     """How many travel, which (None: the first of them), and what is there already."""
     if isinstance(experts, Placement):
         experts = experts.positions
-    there = _resident(resident)
+    there = residents(resident)
     if isinstance(experts, int) and not there:
         return experts, None, there
     ids = list(range(experts) if isinstance(experts, int) else experts)
@@ -423,7 +423,8 @@ def _selection(
     return len(ids), ids, there
 
 
-def _resident(resident: Residents | None) -> list[tuple[int, list[int]]]:
+def residents(resident: Residents | None) -> list[tuple[int, list[int]]]:
+    """The experts that are on the device already, sorted, and where; no address: in their place."""
     try:
         return [
             (operator.index(expert), [operator.index(address) for address in addresses or ()])

@@ -126,6 +126,17 @@ def test_a_full_disk_is_one_line() -> None:
     assert done.stderr == "layercast: the output could not be written: No space left on device\n"
 
 
+def test_a_reader_that_has_gone_and_a_closed_output_need_no_words() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([*COMMAND, "--version"], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--version"]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_ctrl_c_ends_it_quickly_and_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "LAYERCAST_RUNTIME_DIR": str(tmp_path / "run")}
     command = [*COMMAND, "stream", "--synthetic", "glm-5-next", "--device", "link:100MB/s,move=no", "--tp", "2"]

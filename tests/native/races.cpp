@@ -133,6 +133,8 @@ void round(std::uint64_t seed, bool skipping) {
     done += outcome.load() == Fates::kDone;
     cancelled += outcome.load() == Fates::kCancelled;
   }
+  for (std::uint64_t epoch = 8; epoch < kEpochs; epoch += 8)
+    CHECK(fates.outcome[epoch].load() == Fates::kDone);
   if (std::getenv("LAYERCAST_RACE_ROUNDS") != nullptr) {
     std::printf("seed %lu: %lu done, %lu given up\n", seed, done, cancelled);
   }

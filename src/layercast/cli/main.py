@@ -56,13 +56,16 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()  # while there is still somebody to say that it failed
+            if sys.stdout is not None:  # closed by the caller
+                sys.stdout.flush()  # while there is still somebody to say that it failed
     except LayercastError as error:
         sys.exit(report(error))
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EPIPE):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter's own last try would fail again
+        if error.errno == errno.EPIPE:  # the reader has had enough
+            sys.exit(1)
         sys.exit(report(ResourceError(f"the output could not be written: {error.strerror}")))
 
 

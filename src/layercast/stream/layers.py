@@ -22,7 +22,7 @@ from layercast.sources import CheckpointSource, LayerSource, positions
 from layercast.stream.loader import Consumed, Load, Loader
 from layercast.stream.order import Place, Places, Predictor
 from layercast.stream.views import LayerWeights
-from layercast.transport import Experts, Transport
+from layercast.transport import Experts, Transport, residents
 
 #: Records how far the model's work has come and returns what waits for it, such as an event of its stream.
 Fence = Callable[[], Consumed]
@@ -213,22 +213,18 @@ class LayerStream:
             return None
         if self._placement(layer).kind != "tensor":
             raise ConfigError(f"layer {layer}: its experts are whole on their ranks; they can be loaded all only")
-        if not isinstance(resident, Mapping | None):
-            raise ConfigError(f"layer {layer}: resident: expected a mapping of experts to addresses, got {resident!r}")
         count = self.source.experts(layer)
         experts = None if experts is None else [_whole_number("expert", expert) for expert in experts]
-        there = {_whole_number("resident expert", expert) for expert in resident or {}}
-        wanted = there | set(range(count) if experts is None else experts)
+        there = dict(residents(resident))
+        wanted = there.keys() | set(range(count) if experts is None else experts)
         if strange := sorted(wanted - set(range(count))):
             raise ConfigError(f"layer {layer}: experts {strange[:8]} do not exist, it has 0 to {count - 1}")
-        for expert, addresses in (resident or {}).items():
-            if not isinstance(addresses, Sequence) or len(addresses) != len(self.layout.kinds):
+        for expert, addresses in there.items():
+            if len(addresses) != len(self.layout.kinds):
                 raise ConfigError(
                     f"layer {layer}: resident expert {expert}: expected an address for each of the"
                     f" {len(self.layout.kinds)} kinds, got {addresses!r}"
                 )
-            for address in addresses:
-                _whole_number(f"layer {layer}: resident expert {expert}: address", address)
         return frozenset(wanted)
 
     def _ensure(
