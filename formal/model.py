@@ -30,7 +30,7 @@ LARGE = {
     "the last rank a zombie": {"P": 1, "E": 1, "DEATH": 2, "ZOMBIE": 1, "SEARCH": 2},
     "rank 0 a zombie": {"P": 1, "E": 1, "DEATH": 1, "ZOMBIE": 1, "SEARCH": 2},
 }
-#: What spin must refute; numbers as in layer.pml.
+#: What spin must refute; numbers as in region.pml.
 MUTANTS = {
     "the last rank's acknowledgement is not waited for": {"MUTANT": 1, "P": 3},
     "acknowledged before the copy has finished": {"MUTANT": 2, "P": 3},
