@@ -15,7 +15,8 @@ void copy_narrow(const std::byte* from, std::uint64_t stride, std::uint64_t rows
 void copy_wide(const std::byte* from, std::uint64_t stride, std::uint64_t rows, std::size_t bytes,
                Ahead ahead, std::byte* to) {
   // Past the last row too: there often is another piece's, and asking for what is not there does no harm.
-  const std::uint64_t distance = stride == 0 ? 0 : std::max<std::uint64_t>(kAhead / stride, 1) * stride;
+  const std::uint64_t near = ahead == Ahead::kGaps ? 2 * kAhead : kAhead;
+  const std::uint64_t distance = stride == 0 ? 0 : std::max<std::uint64_t>(near / stride, 1) * stride;
   const std::size_t wanted = ahead == Ahead::kGaps ? stride : bytes;
   for (std::uint64_t row = 0; row < rows; ++row, from += stride, to += bytes) {
     if (ahead != Ahead::kNothing) prefetch(from, distance, wanted);
