@@ -90,7 +90,7 @@ PyType_Slot writer_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_
                               {0, nullptr}};
 
 void bind_writers(nb::module_& m) {
-  nb::class_<Writer>(m, "Writer", "Fills every rank's share of a piece.");
+  nb::class_<Writer>(m, "Writer", "Fills every rank's share of a piece.").def("paired", &Writer::paired);
   nb::class_<PythonWriter, Writer>(m, "PythonWriter", nb::type_slots(writer_slots))
       .def_static(
           "views", [](nb::object f) { return new PythonWriter(std::move(f), PythonWriter::Style::kViews); },
@@ -345,8 +345,9 @@ void bind_faults(nb::module_&) {}
 void bind_cut(nb::module_& m) {
   m.def(
       "cut",
-      [](const Sizes& kind_bytes, std::size_t experts, std::size_t piece_bytes, bool whole_experts) {
-        const Cut cut(kind_bytes, experts, piece_bytes, whole_experts);
+      [](const Sizes& kind_bytes, std::size_t experts, std::size_t piece_bytes, bool whole_experts,
+         std::uint64_t paired) {
+        const Cut cut(kind_bytes, experts, piece_bytes, whole_experts, paired);
         std::vector<Run> runs;
         nb::list pieces;
         for (std::size_t p = 0; p < cut.pieces(); ++p) {
@@ -359,7 +360,7 @@ void bind_cut(nb::module_& m) {
         }
         return pieces;
       },
-      "kind_bytes"_a, "experts"_a, "piece_bytes"_a, "whole_experts"_a,
+      "kind_bytes"_a, "experts"_a, "piece_bytes"_a, "whole_experts"_a, "paired"_a = 0,
       "The cut of a layer: per piece its runs (expert, kind, offset, bytes, offset in the piece).");
 }
 

@@ -58,7 +58,7 @@ void fill_slots(Writer& writer, std::int64_t layer, std::size_t ranks, std::size
                                 " ranks, and experts, slots and bytes of a piece > 0");
   }
   writer.check(layer, experts, ranks, kind_bytes);
-  const Cut cut(kind_bytes, experts, piece_bytes, false);
+  const Cut cut(kind_bytes, experts, piece_bytes, false, writer.paired());
   std::vector<Run> runs;
   for (std::size_t piece = 0; piece < cut.pieces(); ++piece) {
     cut.runs(piece, runs);

@@ -147,7 +147,8 @@ void Consumer::learn_cut() {
   const LayerCell* cell = version2 ? nullptr : &member_.control.layer_cell();
   direct_ = cell != nullptr && load_relaxed(cell->direct) != 0;
   const bool whole = version2 || load_relaxed(cell->whole_experts) != 0;
-  cut_ = Cut(options_.kind_bytes, job_.streamed, version2 ? 1 : options_.piece_bytes, whole);
+  cut_ = Cut(options_.kind_bytes, job_.streamed, version2 ? 1 : options_.piece_bytes, whole,
+             version2 ? 0 : load_relaxed(cell->paired));
   pieces_ = direct_ ? 0 : cut_.pieces();
   known_ = true;
 }

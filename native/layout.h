@@ -87,7 +87,8 @@ struct LayerCell {
   std::uint64_t direct;         // 1: every rank copies from its own arena, nothing passes the slots ("piece")
   std::uint64_t selection;      // digest of the experts meant ("epoch": before active_epoch)
   std::uint64_t verdict;        // epoch << 8 | who gave it up << 2 | Verdict: how it ends is decided once
-  std::uint64_t padding[4];
+  std::uint64_t paired;         // bit k: the halves of kind k are cut together ("piece")
+  std::uint64_t padding[3];
 };
 static_assert(sizeof(LayerCell) == kCellBytes);
 

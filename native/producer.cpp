@@ -225,13 +225,16 @@ void Producer::run(const Job& job, Writer& writer, Waiter& waiter) {
   if (version2 && writer.direct()) refuse(Code::kArgument, "arena: version 2 has no direct path");
   job_ = &job;
   writer_ = &writer;
+  const std::uint64_t paired = version2 ? 0 : writer.paired();
   // The direct path hands over one token in place of bytes.
-  cut_ = writer.direct() ? Cut({1}, 1, 1, false)
-                         : Cut(options_.kind_bytes, job.streamed, version2 ? 1 : options_.piece_bytes, whole);
+  cut_ = writer.direct()
+             ? Cut({1}, 1, 1, false)
+             : Cut(options_.kind_bytes, job.streamed, version2 ? 1 : options_.piece_bytes, whole, paired);
   if (job.streamed == 0) cut_ = Cut();
   if (!version2) {
     store_relaxed(control.layer_cell().whole_experts, whole ? 1 : 0);  // "piece": before ready
     store_relaxed(control.layer_cell().direct, writer.direct() ? 1 : 0);
+    store_relaxed(control.layer_cell().paired, paired);
   }
   next_.store(0);
   head_.store(0);

@@ -38,6 +38,8 @@ class Writer {
   // starts.
   virtual void check(std::int64_t layer, std::size_t experts, std::size_t ranks,
                      std::span<const std::size_t> kind_bytes) = 0;
+  // Bit k: the halves of kind k lie together where they are read, see `Cut`.
+  virtual std::uint64_t paired() const { return 0; }
   // Whether the rank has a share of the expert: with whole experts per rank it may not.
   virtual bool owns(std::size_t /*rank*/, std::size_t /*expert*/) const { return true; }
   // Fills every rank's share of the piece.

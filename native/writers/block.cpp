@@ -63,6 +63,37 @@ void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std
   if (bytes != 0) std::memcpy(to, block.row(row), bytes);
 }
 
+// A row of each, then the next rows: memory is read as it lies, not with gaps. Several rows of one matrix
+// before the next one's are half as fast: the processor's own reading ahead then sees jumps. Rows of a few
+// bytes are copied in groups, where the loop is what costs.
+void copy_side_by_side(const Block& first, std::uint64_t offset, std::size_t bytes,
+                       std::span<std::byte* const> to) {
+  constexpr std::size_t kWorthAlone = 64;
+  const std::size_t width = first.row_bytes;
+  const std::size_t few = width >= kWorthAlone ? 1 : std::max<std::size_t>(kAhead / first.stride, 1);
+  const std::size_t in_row = offset % width;
+  const std::byte* from = first.row(offset / width) + in_row;
+  const auto copy_each = [&](std::size_t at, std::size_t length) {
+    for (std::size_t i = 0; i < to.size(); ++i) copy_row(to[i] + at, from + i * width, length);
+  };
+  std::size_t at = 0;
+  if (in_row != 0) {
+    copy_each(0, at = std::min(width - in_row, bytes));
+    from += first.stride - in_row;
+  }
+  for (; bytes - at >= few * width; at += few * width, from += few * first.stride) {
+    prefetch(from, kAhead, few * first.stride);
+    if (few == 1) {
+      copy_each(at, width);
+      continue;
+    }
+    for (std::size_t i = 0; i < to.size(); ++i)
+      copy_rows(from + i * width, first, few, Ahead::kNothing, to[i] + at);
+  }
+  for (std::size_t length; at < bytes; at += length, from += first.stride)
+    copy_each(at, length = std::min(width, bytes - at));
+}
+
 void copy_block_out(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, Ahead ahead) {
   if (block.row_bytes >= kStage) {
     for (std::size_t length; bytes > 0; offset += length, to += length, bytes -= length) {

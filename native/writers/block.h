@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 namespace layercast {
 
@@ -61,6 +62,11 @@ void copy_block(const Block& block, std::uint64_t offset, std::size_t bytes, std
 // The same, stored past the caches: for memory that they cannot hold, see `copy_out`.
 void copy_block_out(const Block& block, std::uint64_t offset, std::size_t bytes, std::byte* to, Ahead ahead);
 constexpr std::size_t kStage = 16 << 10;  // bytes that are gathered before they go out
+
+// Matrices side by side: rows of `row_bytes` of each, then the rest of the stride; `first` is the leftmost
+// one, with one repetition. [offset, offset + bytes) of each goes to its own address.
+void copy_side_by_side(const Block& first, std::uint64_t offset, std::size_t bytes,
+                       std::span<std::byte* const> to);
 
 // Whether `copy_turned` knows this block: elements of one or two bytes, columns of a matrix.
 bool is_turned(const Block& block);

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <string>
 
+#include "copy.h"
 #include "error.h"
 #include "layout.h"
 #include "writers/block.h"
@@ -57,18 +59,30 @@ class BlockWriter final : public Writer {
     return index_[share] != index_[share + 1];
   }
 
+  std::uint64_t paired() const override {
+    std::uint64_t kinds = 0;
+    for (std::size_t share = 0; share + 1 < index_.size(); ++share) {
+      const std::size_t kind = share % kinds_;
+      if (kind < 64 && is_pair(share)) kinds |= std::uint64_t{1} << kind;
+    }
+    return kinds;
+  }
+
   void fill(const Piece& piece, const SlotView& slot) override {
-    for (const Run& run : piece.runs) {
+    for (std::size_t i = 0; i < piece.runs.size(); ++i) {
+      const Run& run = piece.runs[i];
+      const Run* twin = i + 1 < piece.runs.size() && is_twin(run, piece.runs[i + 1]) ? &run + 1 : nullptr;
       if (interleaved(run)) {
         copy_interleaved(run, slot);
-      } else {
-        for (std::size_t r = 0; r < ranks_; ++r) copy_share(run, slot, r, copy_block);
+        continue;
       }
+      for (std::size_t r = 0; r < ranks_; ++r) copy_share(run, twin, slot, r, kInCaches);
+      if (twin != nullptr) ++i;
     }
   }
 
   void fill_share(const Piece& piece, const SlotView& slot, std::size_t rank) override {
-    for (const Run& run : piece.runs) copy_share(run, slot, rank, copy_block_out);
+    for (const Run& run : piece.runs) copy_share(run, nullptr, slot, rank, kPastCaches);
   }
 
  private:
@@ -76,18 +90,56 @@ class BlockWriter final : public Writer {
     return (run.expert * ranks_ + rank) * kinds_ + run.kind;
   }
 
-  using CopyBlock = void(const Block&, std::uint64_t, std::size_t, std::byte*, Ahead);
+  // Where the copies are stored: slots are read again soon, arenas much later.
+  enum Where { kInCaches, kPastCaches };
 
-  void copy_share(const Run& run, const SlotView& slot, std::size_t rank, CopyBlock copy_one) const {
-    if (owns(rank, run.expert))
-      copy(share_of(run, rank), run.offset, run.bytes, slot.address(rank, run), copy_one);
+  static void copy_one(Where where, const Block& block, std::uint64_t offset, std::size_t bytes,
+                       std::byte* to, Ahead ahead) {
+    if (bytes == 0) return;
+    if (where == kInCaches) {
+      copy_block(block, offset, bytes, to, ahead);
+    } else {
+      copy_block_out(block, offset, bytes, to, ahead);
+    }
+  }
+
+  // `twin`: the run behind it, which has the other half's bytes of a pair.
+  void copy_share(const Run& run, const Run* twin, const SlotView& slot, std::size_t rank,
+                  Where where) const {
+    if (!owns(rank, run.expert)) return;
+    const std::size_t share = share_of(run, rank);
+    std::byte* const to = slot.address(rank, run);
+    if (twin == nullptr || !is_pair(share)) {
+      copy(share, run.offset, run.bytes, to, where);
+      if (twin != nullptr) copy(share, twin->offset, twin->bytes, slot.address(rank, *twin), where);
+      return;
+    }
+    const Block* blocks = &blocks_[index_[share]];
+    copy_pair(blocks[0], run.offset, run.bytes, to, blocks[1], twin->offset - blocks[0].bytes(), twin->bytes,
+              slot.address(rank, *twin), where);
+  }
+
+  // Whether a share is two halves whose rows take turns. Halves of columns are cut one after the other: a
+  // piece of both would have half as many columns of each, and read shorter stretches of each row.
+  bool is_pair(std::size_t share) const {
+    const std::uint64_t first = index_[share];
+    return index_[share + 1] - first == 2 && blocks_[first].count == 1 &&
+           alternate(blocks_[first], blocks_[first + 1]);
+  }
+
+  // Whether `next` has bytes of the second half where `run` has some of the first.
+  bool is_twin(const Run& run, const Run& next) const {
+    if (next.expert != run.expert || next.kind != run.kind || !owns(0, run.expert)) return false;
+    const std::size_t share = share_of(run, 0);
+    const std::uint64_t half = blocks_[index_[share]].bytes();
+    return is_pair(share) && run.offset + run.bytes <= half && next.offset >= half;
   }
 
   // Columns of one matrix, side by side: each rank's share is one block of as many and as long rows.
   bool interleaved(const Run& run) const {
     if (ranks_ == 1 || !owns(0, run.expert)) return false;
     const Block& first = blocks_[index_[share_of(run, 0)]];
-    if (first.rows == 1 || first.count != 1) return false;
+    if (first.rows == 1 || first.count != 1 || first.stride < ranks_ * first.row_bytes) return false;
     for (std::size_t r = 0; r < ranks_; ++r) {
       const std::size_t share = share_of(run, r);
       if (index_[share + 1] - index_[share] != 1) return false;
@@ -99,75 +151,68 @@ class BlockWriter final : public Writer {
     return true;
   }
 
-  // A row of each rank, then the next rows: memory is read as it lies, not with gaps of the other ranks'
-  // columns. Several rows of one rank before the next rank's are half as fast: the processor's own reading
-  // ahead then sees jumps. Rows of a few bytes are copied in groups, where the loop is what costs.
   void copy_interleaved(const Run& run, const SlotView& slot) const {
-    const Block& block = blocks_[index_[share_of(run, 0)]];
-    const std::size_t width = block.row_bytes;
-    const std::size_t few = width >= kWide ? 1 : std::max<std::size_t>(kAhead / block.stride, 1);
-    std::vector<std::byte*> to;
-    for (std::size_t r = 0; r < ranks_; ++r) to.push_back(slot.address(r, run));
-    const std::size_t in_row = run.offset % width;
-    const std::byte* from = block.row(run.offset / width) + in_row;
-    const auto copy_each = [&](std::size_t at, std::size_t bytes) {
-      for (std::size_t r = 0; r < ranks_; ++r) copy_row(to[r] + at, from + r * width, bytes);
-    };
-    std::size_t at = 0;
-    if (in_row != 0) {
-      copy_each(0, at = std::min(width - in_row, run.bytes));
-      from += block.stride - in_row;
-    }
-    for (; run.bytes - at >= few * width; at += few * width, from += few * block.stride) {
-      prefetch(from, kAhead, few * block.stride);
-      if (few == 1) {
-        copy_each(at, width);
-        continue;
-      }
-      for (std::size_t r = 0; r < ranks_; ++r)
-        copy_block(blocks_[index_[share_of(run, r)]], run.offset + at, few * width, to[r] + at,
-                   Ahead::kNothing);
-    }
-    for (std::size_t bytes; at < run.bytes; at += bytes, from += block.stride)
-      copy_each(at, bytes = std::min(width, run.bytes - at));
+    std::array<std::byte*, kMaxRanks> to;
+    for (std::size_t r = 0; r < ranks_; ++r) to[r] = slot.address(r, run);
+    copy_side_by_side(blocks_[index_[share_of(run, 0)]], run.offset, run.bytes, {to.data(), ranks_});
   }
-  static constexpr std::size_t kWide = 64;
 
   // [offset, offset + bytes) of the blocks of a share, one after the other.
-  void copy(std::size_t share, std::uint64_t offset, std::size_t bytes, std::byte* to,
-            CopyBlock copy_one) const {
+  void copy(std::size_t share, std::uint64_t offset, std::size_t bytes, std::byte* to, Where where) const {
     const std::uint64_t first = index_[share], end = index_[share + 1];
     const auto begin = starts_.begin() + static_cast<std::ptrdiff_t>(first);
     const auto above = std::upper_bound(begin, begin + static_cast<std::ptrdiff_t>(end - first), offset);
     std::uint64_t block = static_cast<std::uint64_t>(above - starts_.begin()) - 1;
     for (offset -= starts_[block]; bytes > 0; ++block, offset = 0) {
       const Block& b = blocks_[block];
-      const std::size_t length = std::min<std::uint64_t>(b.bytes() - offset, bytes);
-      const Ahead ahead = block + 1 < end && alternate(b, blocks_[block + 1]) ? Ahead::kGaps : Ahead::kRows;
-      if (ahead == Ahead::kGaps && bytes > length) {
+      std::size_t length = std::min<std::uint64_t>(b.bytes() - offset, bytes);
+      if (block + 1 < end && alternate(b, blocks_[block + 1])) {
         const std::size_t more = std::min<std::uint64_t>(b.bytes(), bytes - length);
-        copy_pair(b, offset, blocks_[++block], more, to, copy_one);
-        to += length + more, bytes -= length + more;
-        continue;
+        copy_pair(b, offset, length, to, blocks_[++block], 0, more, to + length, where);
+        length += more;
+      } else {
+        copy_one(where, b, offset, length, to, Ahead::kRows);
       }
-      copy_one(b, offset, length, to, ahead);
       to += length, bytes -= length;
     }
   }
 
-  // `first` from `offset` on, then `bytes` of `second`, in turns: what lies together is read together.
-  static void copy_pair(const Block& first, std::uint64_t offset, const Block& second, std::uint64_t bytes,
-                        std::byte* to, CopyBlock copy_one) {
-    // rows of the result
-    const std::uint64_t row = is_turned(first) ? first.rows * first.row_bytes : first.row_bytes;
-    const std::uint64_t few =
-        is_turned(first) ? kTileColumns * row : std::max(kStage / row, std::uint64_t{1}) * row;
-    std::byte* const there = to + (first.bytes() - offset);
-    copy_one(second, 0, std::min(offset, bytes), there, Ahead::kRows);
-    for (std::uint64_t at = offset; at < first.bytes(); at += few) {
-      const std::uint64_t length = std::min(few, first.bytes() - at);
-      copy_one(first, at, length, to + (at - offset), Ahead::kGaps);
-      if (at < bytes) copy_one(second, at, std::min(length, bytes - at), there + at, Ahead::kNothing);
+  // [a, a + a_bytes) of `first` and [b, b + b_bytes) of `second`; what lies together is read together.
+  static void copy_pair(const Block& first, std::uint64_t a, std::size_t a_bytes, std::byte* to_a,
+                        const Block& second, std::uint64_t b, std::size_t b_bytes, std::byte* to_b,
+                        Where where) {
+    const std::uint64_t begin = std::max(a, b), end = std::min(a + a_bytes, b + b_bytes);
+    if (begin >= end) {  // the other half's bytes are read soon, too
+      copy_one(where, first, a, a_bytes, to_a, Ahead::kGaps);
+      copy_one(where, second, b, b_bytes, to_b, Ahead::kGaps);
+      return;
+    }
+    copy_one(where, first, a, begin - a, to_a, Ahead::kRows);
+    copy_one(where, second, b, begin - b, to_b, Ahead::kRows);
+    copy_both(first, second, begin, end - begin, to_a + (begin - a), to_b + (begin - b), where);
+    copy_one(where, first, end, a + a_bytes - end, to_a + (end - a), Ahead::kRows);
+    copy_one(where, second, end, b + b_bytes - end, to_b + (end - b), Ahead::kRows);
+  }
+
+  static void copy_both(const Block& first, const Block& second, std::uint64_t offset, std::size_t bytes,
+                        std::byte* to_first, std::byte* to_second, Where where) {
+    if (first.count != 1) {  // columns
+      const std::uint64_t few = kTileColumns * first.rows * first.row_bytes;
+      for (std::size_t at = 0, length; at < bytes; at += length) {
+        length = std::min(few, bytes - at);
+        copy_one(where, first, offset + at, length, to_first + at, Ahead::kGaps);
+        copy_one(where, second, offset + at, length, to_second + at, Ahead::kNothing);
+      }
+    } else if (where == kInCaches) {
+      copy_side_by_side(first, offset, bytes, std::array{to_first, to_second});
+    } else {
+      alignas(64) std::array<std::array<std::byte, kStage>, 2> stages;
+      for (std::size_t at = 0, length; at < bytes; at += length) {
+        length = std::min(kStage, bytes - at);
+        copy_side_by_side(first, offset + at, length, std::array{stages[0].data(), stages[1].data()});
+        copy_out(to_first + at, stages[0].data(), length);
+        copy_out(to_second + at, stages[1].data(), length);
+      }
     }
   }
 
@@ -193,8 +238,8 @@ class BlockWriter final : public Writer {
 std::unique_ptr<Writer> make_block_writer(std::vector<Block> blocks, std::vector<std::uint64_t> index,
                                           std::size_t experts, std::size_t ranks, std::size_t kinds,
                                           std::int64_t layer) {
-  if (index.size() != experts * ranks * kinds + 1 || index.front() != 0 || index.back() != blocks.size() ||
-      !std::is_sorted(index.begin(), index.end())) {
+  if (ranks == 0 || ranks > kMaxRanks || index.size() != experts * ranks * kinds + 1 || index.front() != 0 ||
+      index.back() != blocks.size() || !std::is_sorted(index.begin(), index.end())) {
     refuse(Code::kArgument, "checkpoint writer: its index does not cover " + std::to_string(experts) +
                                 " experts x " + std::to_string(ranks) + " ranks x " + std::to_string(kinds) +
                                 " kinds");

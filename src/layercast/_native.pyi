@@ -107,6 +107,8 @@ def link_device(bytes_per_second: float, latency_ns: int = 0, move: bool = True,
 class Writer:
     """Fills every rank's share of a piece."""
 
+    def paired(self) -> int: ...
+
 class PythonWriter(Writer):
     @staticmethod
     def views(callable: object) -> PythonWriter: ...
@@ -183,7 +185,7 @@ class Transport:
     @property
     def destinations(self) -> list[int]: ...
 
-def cut(kind_bytes: Sequence[int], experts: int, piece_bytes: int, whole_experts: bool) -> list:
+def cut(kind_bytes: Sequence[int], experts: int, piece_bytes: int, whole_experts: bool, paired: int = 0) -> list:
     """
     The cut of a layer: per piece its runs (expert, kind, offset, bytes, offset in the piece).
     """

@@ -92,11 +92,14 @@ def assert_filled(
     pieces = -(-sum(sizes) // piece_bytes)
     slots = np.full((pieces, ranks, piece_bytes), SLACK, np.uint8)
     _native.fill_slots(writer, 0, ranks, 1, sizes, piece_bytes, slots.ctypes.data, pieces)
+    cut = _native.cut(sizes, 1, piece_bytes, False, writer.paired())
     for rank in range(ranks):
-        whole = np.concatenate(wanted[rank])
-        seen = slots[:, rank].reshape(-1)
-        np.testing.assert_array_equal(seen[: len(whole)], whole)
-        assert (seen[len(whole) :] == SLACK).all()
+        for piece, slot in zip(cut, slots[:, rank], strict=True):
+            end = 0
+            for _, kind, offset, nbytes, at in piece:
+                np.testing.assert_array_equal(slot[at : at + nbytes], wanted[rank][kind][offset : offset + nbytes])
+                end = at + nbytes
+            assert (slot[end:] == SLACK).all()
         kinds = [np.full(size + 1, SLACK, np.uint8) for size in sizes]
         _native.fill_arena(writer, 0, rank, ranks, 0, 1, sizes, [kind.ctypes.data for kind in kinds])
         for kind, data in zip(kinds, wanted[rank], strict=True):
@@ -130,6 +133,28 @@ def test_columns_side_by_side_cut_at_any_byte(
     wanted = [[tiled[:, rank].reshape(-1).copy()] for rank in range(ranks)]
     piece = data.draw(st.integers(max(1, width * count // 40), width * count + 1))
     assert_filled(rows, list(range(ranks + 1)), wanted, piece, memory)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 600), st.integers(2, 60), st.integers(1, 3), st.integers(0, 65), st.data())
+def test_halves_whose_rows_take_turns_cut_at_any_byte(
+    width: int, count: int, ranks: int, start: int, data: st.DataObject
+) -> None:
+    """Gate's and up's rows in turns, each rank with rows of its own, and a kind behind them."""
+    memory, _ = memory_of(Shape(width, width, 2 * count * ranks, 0, 1), start, seed=1)
+    address = memory.ctypes.data + start
+    table, wanted = [], []
+    for rank in range(ranks):
+        first = 2 * width * count * rank
+        table += [(address + first + half * width, 2 * width, width, count, 0, 1) for half in (0, 1)]
+        table += [(address, 7, 7, 1, 0, 1)]
+        rows = memory[start + first : start + first + 2 * width * count].reshape(count, 2, width)
+        wanted.append([rows.transpose(1, 0, 2).reshape(-1).copy(), memory[start : start + 7]])
+    index = [0]
+    for _ in range(ranks):
+        index += [index[-1] + 2, index[-1] + 3]
+    total = 2 * width * count + 7
+    assert_filled(table, index, wanted, data.draw(st.integers(max(1, total // 40), total + 1)), memory)
 
 
 @pytest.mark.parametrize("step", [1, 2, 4])
