@@ -22,6 +22,8 @@ Member::Member(const TransportOptions& options)
 
 void Member::check() const {
   if (control.poisoned()) {
+    // Who failed may have been put aside by whom it woke, or killed, before it had rung all.
+    control.ring_each(kCallerBell);
     if (auto error = control.failure()) throw *error;
   }
   if (superseded()) {

@@ -49,5 +49,10 @@ def default_piece_bytes(tp: int, slots: int, root: Path = _CPUS) -> int:
 
 
 def default_writer_threads(tp: int) -> int:
-    """Rank 0's writing threads: the cores that are left when every rank's consumer has one, 1 to 8."""
-    return max(1, min(8, len(os.sched_getaffinity(0)) - tp))
+    """Rank 0's writing threads: the cores that are left when every rank's consumer has one, 1 to 8.
+
+    Two at least where several ranks share few cores: their consumers are then awake on the core of a single writer
+    and hold up everybody, while two writers fill what the consumers leave of both cores.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return max(2 if tp > 1 and cores > 1 else 1, min(8, cores - tp))

@@ -48,4 +48,4 @@ def test_a_kernel_that_says_nothing_gets_a_usual_machines_values(tmp_path: Path)
 
 def test_writers_get_the_cores_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(32)))
-    assert [default_writer_threads(tp) for tp in (1, 8, 28, 32, 64)] == [8, 8, 4, 1, 1]
+    assert [default_writer_threads(tp) for tp in (1, 8, 28, 32, 64)] == [8, 8, 4, 2, 2]
