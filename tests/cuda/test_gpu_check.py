@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import json
 import subprocess
 import sys
@@ -47,13 +47,13 @@ def test_without_a_driver_every_step_says_so(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_check", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_check"] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # as where it is run
+    return importlib.import_module("gpu_check")
+
+
+def test_all_steps_together_have_their_time(script: ModuleType) -> None:
+    assert sum(script.STEPS.values()) <= importlib.import_module("gpu_checks.report").LIMIT_S
 
 
 class Tensor:
@@ -100,8 +100,10 @@ def torch(fake_cuda: FakeCuda) -> Iterator[SimpleNamespace]:
     model.close()
 
 
-def test_the_steps_that_want_torch(script: ModuleType, torch: SimpleNamespace, fake_cuda: FakeCuda) -> None:
-    script._torch = lambda: torch  # type: ignore[attr-defined]
+def test_the_steps_that_want_torch(
+    script: ModuleType, torch: SimpleNamespace, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script.with_torch, "_torch", lambda: torch)
     check = script.Check(0, fake_cuda.path, 32, 1)
     check.bandwidth = 1e9
     script.run(check, ["baseline", "overlap"])
