@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_checks import product, with_torch
+from gpu_checks import columns, product, with_torch
 from gpu_checks.report import ROOT, Check, Skip, show
 
 STARTED = "GPU_CHECK_STARTED"  # monotonic seconds, from the run that built to the one that measures
@@ -32,6 +32,7 @@ STARTED = "GPU_CHECK_STARTED"  # monotonic seconds, from the run that built to t
 STEPS: dict[Callable[[Check], None], float] = {
     product.bandwidth: 15,
     product.throughput: 45,
+    columns.columns: 20,
     with_torch.baseline: 25,
     product.right_bytes: 60,
     product.latency: 10,
