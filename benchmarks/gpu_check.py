@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_checks import columns, product, with_torch
+from gpu_checks import columns, completion, product, with_torch
 from gpu_checks.report import ROOT, Check, Skip, show
 
 STARTED = "GPU_CHECK_STARTED"  # monotonic seconds, from the run that built to the one that measures
@@ -33,6 +33,7 @@ STEPS: dict[Callable[[Check], None], float] = {
     product.bandwidth: 15,
     product.throughput: 45,
     columns.columns: 20,
+    completion.completion: 30,
     with_torch.baseline: 25,
     product.right_bytes: 60,
     product.latency: 10,
@@ -52,7 +53,7 @@ def run(check: Check, only: list[str]) -> None:
             check.skipped[name] = f"{check.left:.0f} s were left, it may take {budget:.0f}"
             continue
         print(f"{name} ...", file=sys.stderr, flush=True)
-        begun = time.monotonic()
+        begun, check.running = time.monotonic(), name
         try:
             step(check)
         except Skip as reason:
@@ -74,6 +75,24 @@ def build() -> None:
     os.execv(own, [str(own), *sys.argv])
 
 
+def write(check: Check, path: Path | None) -> None:
+    show(check)
+    if path is None:
+        return
+    report = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        "host": platform.node(),
+        **check.facts,
+        "mib": check.mib,
+        "rows": [{**dataclasses.asdict(row), "ratio": row.ratio} for row in check.rows],
+        "answers": check.answers,
+        "seconds": check.seconds,
+        "skipped": check.skipped,
+        "failed": check.failed,
+    }
+    path.write_text(json.dumps(report, indent=1) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write everything to this file")
@@ -89,28 +108,16 @@ def main() -> int:
     finished = threading.Event()
 
     def give_up() -> None:
-        if not finished.wait(max(0, check.left) + 15):
-            print("gpu_check: a step hangs; giving up", file=sys.stderr, flush=True)
+        if not finished.wait(max(0, check.left) + 5):
+            check.failed[check.running] = "did not end in its time"  # and cannot be ended: what was found is kept
+            write(check, arguments.json)
+            sys.stdout.flush()
             os._exit(1)
 
     threading.Thread(target=give_up, daemon=True).start()
     run(check, [name for name in arguments.only.split(",") if name])
     finished.set()
-    show(check)
-    if arguments.json:
-        rows = [{**dataclasses.asdict(row), "ratio": row.ratio} for row in check.rows]
-        report = {
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-            "host": platform.node(),
-            **check.facts,
-            "mib": check.mib,
-            "rows": rows,
-            "answers": check.answers,
-            "seconds": check.seconds,
-            "skipped": check.skipped,
-            "failed": check.failed,
-        }
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    write(check, arguments.json)
     return 1 if check.failed else 0
 
 

@@ -59,6 +59,7 @@ class Check:
     mib: int
     rounds: int
     started: float = dataclasses.field(default_factory=time.monotonic)
+    running: str = "build"  # the step
     rows: list[Row] = dataclasses.field(default_factory=list)
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -84,3 +89,67 @@ def test_the_fake_driver_holds_2d_copies_to_the_rules(
         assert call(copy, stream) == 1
     assert [text.removeprefix("cuMemcpy2DAsync ") for text in fake_cuda.violations] == ([broken] if broken else [])
     fake_cuda.reset()
+
+
+WAYS = (
+    "event, spun", "event, bell on 2nd stream", "host function, same stream", "word, spun", "word, every 50 us",
+)  # fmt: skip
+
+
+def test_every_way_of_completion_is_measured(checks: Checks, fake_cuda: FakeCuda) -> None:
+    checks.run("completion")
+    assert checks.check.failed == {} and checks.check.skipped == {}
+    rows = {(row.measure, row.case): row.value for row in checks.check.rows}
+    for way in WAYS:
+        assert 0 <= rows["notice", f"{way}, median"] <= rows["notice", f"{way}, p99"]
+        assert rows["3 MiB pieces: CPU", way] > 0 and rows["3 MiB pieces", way] > 0
+    assert fake_cuda.number("host_functions") > 200 and fake_cuda.number("pageable_copies") == 0
+    assert "soonest notice: " in checks.check.answers["completion"]
+
+
+def test_completion_without_stream_memory_operations(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ways that need them say so, the others are measured."""
+    driver, has = checks.driver.Driver, checks.driver.Driver.has
+    monkeypatch.setattr(driver, "has", lambda self, name: name != "cuStreamWriteValue32_v2" and has(self, name))
+    checks.run("completion")
+    assert checks.check.failed == {}
+    lacking = {row.case: row.note for row in checks.check.rows if row.value is None}
+    assert lacking == dict.fromkeys(WAYS[3:], "the driver has no cuStreamWriteValue32_v2")
+    assert len([row for row in checks.check.rows if row.measure == "3 MiB pieces"]) == 3
+
+
+def test_a_device_that_falls_off_fails_the_step(fake_cuda_library: Path) -> None:
+    """In a process of its own: on such a device nothing can be given back."""
+    command = [sys.executable, str(BENCHMARKS / "gpu_check.py"), "--driver", str(fake_cuda_library), "--rounds", "1"]
+    environment = {**os.environ, "FAKE_CUDA": "latency_ns=1000000;lost_at=9"}
+    done = subprocess.run(
+        [*command, "--only", "completion"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and "FAILED completion: RuntimeError" in done.stdout
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS (700)" in done.stdout
+
+
+HANGS = """
+import sys, time
+import gpu_check
+from gpu_checks.report import Row
+
+def finds(check):
+    check.rows.append(Row("found", "before", 1.0, ""))
+
+def hangs(check):
+    time.sleep(600)
+
+gpu_check.STEPS = {finds: 0, hangs: 0}
+sys.exit(gpu_check.main())
+"""
+
+
+def test_a_step_that_hangs_loses_none_of_what_was_found(checks: Checks, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    began = time.monotonic() - importlib.import_module("gpu_checks.report").LIMIT_S  # the time is up at once
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS), "GPU_CHECK_STARTED": str(began + 1)}
+    command = [sys.executable, "-c", HANGS, "--json", str(out)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "FAILED hangs: did not end in its time" in done.stdout
+    assert [row["measure"] for row in json.loads(out.read_text())["rows"]] == ["found"]
