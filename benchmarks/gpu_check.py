@@ -24,14 +24,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_checks import columns, completion, product, with_torch
+from gpu_checks import batch, columns, completion, product, with_torch
 from gpu_checks.report import ROOT, Check, Skip, show
 
 STARTED = "GPU_CHECK_STARTED"  # monotonic seconds, from the run that built to the one that measures
 
 STEPS: dict[Callable[[Check], None], float] = {
     product.bandwidth: 15,
-    product.throughput: 45,
+    product.throughput: 30,
+    batch.batch: 30,
     columns.columns: 20,
     completion.completion: 30,
     with_torch.baseline: 25,
@@ -41,7 +42,7 @@ STEPS: dict[Callable[[Check], None], float] = {
     with_torch.overlap: 15,
     product.contract: 60,
 }
-"""Seconds that each may take at most, on hardware; a step that has not that much left is not begun."""
+"""Seconds that each is given on hardware; a step that has not that much left is not begun."""
 
 
 def run(check: Check, only: list[str]) -> None:

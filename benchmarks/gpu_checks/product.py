@@ -55,17 +55,15 @@ def throughput(check: Check) -> None:
             seconds, own, _ = timed_layers(check, transport, experts, memory_writer(source, kinds, 1, few))
             check.rows.append(Row("staged", name, nbytes / seconds / 1e9, "GB/s", limit).judged(at_least=0.9))
             check.rows.append(Row("staged: copying thread", name, own, "cores").judged(below=0.2))
-        for batch in (False, True):
-            device = Cuda(check.device, batch=batch, driver=check.driver or None).open()
-            with contextlib.closing(device):
-                layer = PinnedLayer(device, kinds, experts)
-                with opened(check, kinds, experts, device=device) as transport:
-                    transport.use_arena(layer)  # type: ignore[arg-type]
-                    seconds, _, whole = timed_layers(check, transport, experts, None)
-                layer.close()
-            title = f"{name}{', batched' if batch else ''}"
-            check.rows.append(Row("direct", title, nbytes / seconds / 1e9, "GB/s", limit).judged(at_least=0.97))
-            check.rows.append(Row("direct: whole process", title, whole, "cores").judged(below=0.2))
+        device = Cuda(check.device, driver=check.driver or None).open()
+        with contextlib.closing(device):
+            layer = PinnedLayer(device, kinds, experts)
+            with opened(check, kinds, experts, device=device) as transport:
+                transport.use_arena(layer)  # type: ignore[arg-type]
+                seconds, _, whole = timed_layers(check, transport, experts, None)
+            layer.close()
+        check.rows.append(Row("direct", name, nbytes / seconds / 1e9, "GB/s", limit).judged(at_least=0.97))
+        check.rows.append(Row("direct: whole process", name, whole, "cores").judged(below=0.2))
 
 
 def right_bytes(check: Check) -> None:

@@ -96,4 +96,5 @@ def show(check: Check) -> None:
         print(f"skipped {name}: {why}")
     for name, why in check.failed.items():
         print(f"FAILED {name}: {why}")
-    print(f"{time.monotonic() - check.started:.0f} s")
+    steps = ", ".join(f"{name} {seconds:.0f}" for name, seconds in check.seconds.items())
+    print(f"{time.monotonic() - check.started:.0f} s: {steps}")

@@ -129,6 +129,49 @@ def test_a_device_that_falls_off_fails_the_step(fake_cuda_library: Path) -> None
     assert "CUDA_ERROR_ILLEGAL_ADDRESS (700)" in done.stdout
 
 
+def test_batches_are_held_against_a_call_for_each_copy(checks: Checks, fake_cuda: FakeCuda) -> None:
+    """In every case there is something to batch."""
+    measured = importlib.import_module("gpu_checks.batch")
+    for name, tp in measured.CUTS:
+        for path in ("staged", "direct, gaps"):
+            before = fake_cuda.number("cuMemcpyBatchAsync_v2")
+            rate, cpu = measured._measure(checks.check, name, tp, path)
+            assert rate > 0 and cpu > 0
+            assert fake_cuda.number("cuMemcpyBatchAsync_v2") > before, (name, path)
+    assert len(checks.ratios("batch=yes over no")) == 6
+
+
+@pytest.mark.parametrize(
+    ("rates", "cpus", "verdict"),
+    [
+        ([1.0, 1.1], [1.0, 0.8], "pays"),
+        ([1.0, 1.0], [0.9, 0.7], "pays"),
+        ([1.0, 1.01], [1.0, 0.9], "does not pay"),
+        ([0.9, 1.0], [0.5, 0.5], "does not pay"),
+        ([0.9, 1.1], [0.5, 0.5], "depends on the shape"),
+    ],
+)
+def test_the_verdict_on_batches(checks: Checks, rates: list[float], cpus: list[float], verdict: str) -> None:
+    meaning = importlib.import_module("gpu_checks.batch")._meaning
+    assert meaning(rates, cpus).startswith(f"batch=yes {verdict}: ")
+
+
+def test_batches_of_a_driver_that_has_none(checks: Checks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.driver.Driver, "has", lambda self, name: name != "cuMemcpyBatchAsync_v2")
+    checks.run("batch")
+    assert checks.check.failed == {}
+    assert [row.note for row in checks.check.rows] == ["the driver has no cuMemcpyBatchAsync_v2"]
+    assert "batch=yes is of no use here" in checks.check.answers["batch"]
+
+
+def test_batches_of_a_driver_that_does_not_support_them(checks: Checks, fake_cuda: FakeCuda) -> None:
+    fake_cuda.set("fail=cuMemcpyBatchAsync_v2:1:801")
+    checks.run("batch")
+    assert checks.check.failed == {}
+    [row] = checks.check.rows
+    assert row.value is None and "cuMemcpyBatchAsync" in row.note and "NOT_SUPPORTED" in row.note
+
+
 HANGS = """
 import sys, time
 import gpu_check

@@ -9,6 +9,7 @@ struct CUDA_MEMCPY2D_st;
 
 namespace layercast::cuda {
 
+inline constexpr Result kNotSupported = 801;
 inline constexpr int kMemoryTypeHost = 1;
 
 // CUDA_MEMCPY2D_st, version 2: rows of `width` bytes, each a pitch after the one before.
