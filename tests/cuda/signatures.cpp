@@ -1,9 +1,10 @@
-// Compiled, never run: every function and constant of our table against the driver's own header.
+// Compiled, never run: every function and constant of our tables against the driver's own header.
 #include <cuda.h>
 
 #include <cstddef>
 #include <type_traits>
 
+#include "../fake_cuda/measured.h"
 #include "devices/cuda_functions.h"
 
 namespace {
@@ -31,11 +32,13 @@ namespace cuda = layercast::cuda;
 #define CHECK(name, parameters) \
   static_assert(same_function(static_cast<cuda::Result(*) parameters>(nullptr), decltype(&::name){}), #name);
 LAYERCAST_CUDA_FUNCTIONS(CHECK)
+LAYERCAST_CUDA_MEASURED_FUNCTIONS(CHECK)
 #if CUDA_VERSION >= 13000
 LAYERCAST_CUDA_OPTIONAL_FUNCTIONS(CHECK)
 #endif
 
-#define EQUAL(ours, theirs) static_assert(static_cast<long>(cuda::ours) == static_cast<long>(theirs), #theirs);
+#define EQUAL(ours, theirs) \
+  static_assert(static_cast<long>(cuda::ours) == static_cast<long>(theirs), #theirs);
 EQUAL(kSuccess, CUDA_SUCCESS)
 EQUAL(kInvalidValue, CUDA_ERROR_INVALID_VALUE)
 EQUAL(kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY)
@@ -49,6 +52,7 @@ EQUAL(kIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS)
 EQUAL(kAlreadyRegistered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
 EQUAL(kNotRegistered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
 EQUAL(kUnknown, CUDA_ERROR_UNKNOWN)
+EQUAL(kNotSupported, CUDA_ERROR_NOT_SUPPORTED)
 EQUAL(kStreamNonBlocking, CU_STREAM_NON_BLOCKING)
 EQUAL(kEventDisableTiming, CU_EVENT_DISABLE_TIMING)
 EQUAL(kHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE)
@@ -59,11 +63,34 @@ EQUAL(kPointerDeviceOrdinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
 EQUAL(kPointerRangeStart, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
 EQUAL(kPointerRangeSize, CU_POINTER_ATTRIBUTE_RANGE_SIZE)
 EQUAL(kMemoryTypeDevice, CU_MEMORYTYPE_DEVICE)
+EQUAL(kMemoryTypeHost, CU_MEMORYTYPE_HOST)
+#define PLACED(ours, theirs)                                                          \
+  static_assert(offsetof(cuda::Copy2D, ours) == offsetof(CUDA_MEMCPY2D_st, theirs) && \
+                    sizeof(cuda::Copy2D::ours) == sizeof(CUDA_MEMCPY2D_st::theirs),   \
+                #theirs);
+static_assert(sizeof(cuda::Copy2D) == sizeof(CUDA_MEMCPY2D_st));
+PLACED(from_x, srcXInBytes)
+PLACED(from_y, srcY)
+PLACED(from_type, srcMemoryType)
+PLACED(from_host, srcHost)
+PLACED(from_device, srcDevice)
+PLACED(from_array, srcArray)
+PLACED(from_pitch, srcPitch)
+PLACED(to_x, dstXInBytes)
+PLACED(to_y, dstY)
+PLACED(to_type, dstMemoryType)
+PLACED(to_host, dstHost)
+PLACED(to_device, dstDevice)
+PLACED(to_array, dstArray)
+PLACED(to_pitch, dstPitch)
+PLACED(width, WidthInBytes)
+PLACED(height, Height)
 #if CUDA_VERSION >= 13000
 EQUAL(kSourceAccessInStreamOrder, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM)
 static_assert(sizeof(CUmemcpyAttributes_st) == sizeof(cuda::CopyAttributes));
 static_assert(offsetof(CUmemcpyAttributes_st, srcLocHint) == offsetof(cuda::CopyAttributes, source_hint));
-static_assert(offsetof(CUmemcpyAttributes_st, dstLocHint) == offsetof(cuda::CopyAttributes, destination_hint));
+static_assert(offsetof(CUmemcpyAttributes_st, dstLocHint) ==
+              offsetof(cuda::CopyAttributes, destination_hint));
 static_assert(offsetof(CUmemcpyAttributes_st, flags) == offsetof(cuda::CopyAttributes, flags));
 #endif
 

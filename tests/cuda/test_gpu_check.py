@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -23,13 +24,18 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_check.py"
 
 def test_it_prints_a_table_and_writes_json(fake_cuda_library: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    steps = "bandwidth,throughput,baseline,latency,registration"
+    steps = "bandwidth,throughput,batch,columns,completion,baseline,latency,registration"
     command = [sys.executable, str(SCRIPT), "--driver", str(fake_cuda_library), "--mib", "64", "--rounds", "1"]
     done = subprocess.run([*command, "--only", steps, "--json", str(out)], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(out.read_text())
     seen = {row["measure"] for row in report["rows"]}
     assert seen >= {"pinned copy", "staged", "direct", "handoff", "latency", "registration"}
+    assert seen >= {"batch=yes over no", "batch=yes: copying thread", "w2 contiguous", "w2 columns"}
+    assert seen >= {"notice", "3 MiB pieces", "3 MiB pieces: CPU"}
+    assert set(report["answers"]) == {"batch", "columns", "completion"}
+    assert all(f"{name}: {what}" in done.stdout for name, what in report["answers"].items())
+    assert set(report["seconds"]) == set(steps.split(","))
     assert report["failed"] == {} and report["device"].startswith("cuda:0 (fake GPU")
     assert "torch" in report["skipped"].get("baseline", "torch")
     for row in report["rows"]:
@@ -47,13 +53,21 @@ def test_without_a_driver_every_step_says_so(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_check", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_check"] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # as where it is run
+    return importlib.import_module("gpu_check")
+
+
+def test_the_page_lists_the_steps_and_their_seconds(script: ModuleType) -> None:
+    page = (SCRIPT.parents[1] / "docs" / "reference" / "cuda.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE)
+    assert [(name, int(seconds)) for name, seconds in listed] == [
+        (step.__name__, seconds) for step, seconds in script.STEPS.items()
+    ]
+
+
+def test_all_steps_together_have_their_time(script: ModuleType) -> None:
+    assert sum(script.STEPS.values()) <= importlib.import_module("gpu_checks.report").LIMIT_S
 
 
 class Tensor:
@@ -100,8 +114,10 @@ def torch(fake_cuda: FakeCuda) -> Iterator[SimpleNamespace]:
     model.close()
 
 
-def test_the_steps_that_want_torch(script: ModuleType, torch: SimpleNamespace, fake_cuda: FakeCuda) -> None:
-    script._torch = lambda: torch  # type: ignore[attr-defined]
+def test_the_steps_that_want_torch(
+    script: ModuleType, torch: SimpleNamespace, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script.with_torch, "_torch", lambda: torch)
     check = script.Check(0, fake_cuda.path, 32, 1)
     check.bandwidth = 1e9
     script.run(check, ["baseline", "overlap"])

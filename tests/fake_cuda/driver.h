@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "measured.h"
 #include "state.h"
 
 using layercast::cuda::Context;
@@ -13,10 +14,11 @@ using layercast::cuda::Stream;
 
 #define API extern "C" __attribute__((visibility("default"))) Result
 
-// The signatures of the table that the library is built from: a definition with others does not compile.
+// The signatures of the tables that are held against the header: a definition with others does not compile.
 #define DECLARE(name, parameters) API name parameters;
 LAYERCAST_CUDA_FUNCTIONS(DECLARE)
 LAYERCAST_CUDA_OPTIONAL_FUNCTIONS(DECLARE)
+LAYERCAST_CUDA_MEASURED_FUNCTIONS(DECLARE)
 #undef DECLARE
 
 Result enter(Fake& state, const char* name, bool needs_context, bool needs_init = true);

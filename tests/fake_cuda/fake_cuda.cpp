@@ -152,6 +152,7 @@ API cuGetErrorName(Result error, const char** name) {
       {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {kAlreadyRegistered, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
       {kNotRegistered, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
+      {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED"},
       {kUnknown, "CUDA_ERROR_UNKNOWN"}};
   const auto found = names.find(error);
   *name = found == names.end() ? nullptr : found->second;
