@@ -12,6 +12,8 @@ namespace {
 
 // Waits for a device that will finish later than this are slept, not spun.
 constexpr std::uint64_t kWorthSleepingNs = 60'000;
+// How often a consumer that waits looks whether the group has failed: nobody rings it for that.
+constexpr std::uint64_t kLookAroundNs = 50 * kMillisecond;
 // The direct path: enough for a bus to stay busy, little enough for a failure to be heard in between.
 constexpr std::size_t kDirectBytes = 4 << 20;
 constexpr std::size_t kDirectInFlight = 8;
@@ -166,7 +168,7 @@ void Consumer::wait_for_more(bool may_submit, std::size_t piece) {
   const bool flying = !in_flight_.empty();
   const Ticket ticket = flying ? awaited() : 0;
   const std::uint64_t due = flying ? device_.due_ns(ticket) : kNever;
-  std::uint64_t deadline = due;
+  std::uint64_t deadline = std::min(due, now + kLookAroundNs);
   if (may_submit && polls_) deadline = std::min(deadline, now + kForeignPollNs);
   const bool spin = !flying || due == kNever || due < now + kWorthSleepingNs;
   if (flying) device_.ring_when_done(ticket);

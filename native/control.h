@@ -66,7 +66,8 @@ class ControlBlock {
     return at<std::uint64_t>(layout_.checksums, slot * layout_.ranks + rank);
   }
   Doorbell bell(std::size_t rank, Bell which) const {
-    return Doorbell(&at<DoorbellCell>(layout_.doorbells, rank * kBellsPerRank + which));
+    return Doorbell(&at<DoorbellCell>(layout_.doorbells, rank * kBellsPerRank + which),
+                    &at<ExtensionHeader>(layout_.extension).generation);
   }
   // A rank without identity rings no bell: what it writes must be polled (never slower than 200 us).
   bool is_foreign(std::size_t rank) const { return !has_extension_ || load_acquire(peer(rank).pid) == 0; }

@@ -16,7 +16,9 @@ namespace layercast {
 
 class Doorbell {
  public:
-  explicit Doorbell(DoorbellCell* cell = nullptr) : cell_(cell) {}
+  // `generation`: of the region that the cell lies in; none: it is initialised only once.
+  explicit Doorbell(DoorbellCell* cell = nullptr, const std::uint64_t* generation = nullptr)
+      : cell_(cell), generation_(generation) {}
 
   // After the event was written.
   void ring() const {
@@ -33,11 +35,18 @@ class Doorbell {
   void wake() const;
 
   std::uint32_t prepare() const { return word().load(std::memory_order_acquire); }
-  void enter() const {
+  // Returns what `leave` wants to know.
+  std::uint64_t enter() const {
+    const std::uint64_t entered = generation();
     sleepers().fetch_add(1, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    return entered;
   }
-  void leave() const { sleepers().fetch_sub(1, std::memory_order_relaxed); }
+  // Who lay down before the region was initialised again is not among the sleepers any more: taken off, it
+  // would hide one of the new ones.
+  void leave(std::uint64_t entered) const {
+    if (generation() == entered) sleepers().fetch_sub(1, std::memory_order_relaxed);
+  }
 
   enum class Woken { kRung, kDeadline, kSignal };
   // Sleeps while the word is `seen`, until `deadline_ns` (CLOCK_MONOTONIC).
@@ -47,7 +56,10 @@ class Doorbell {
   std::atomic_ref<std::uint32_t> word() const { return std::atomic_ref<std::uint32_t>(cell_->word); }
   std::atomic_ref<std::uint32_t> sleepers() const { return std::atomic_ref<std::uint32_t>(cell_->sleepers); }
 
+  std::uint64_t generation() const { return generation_ == nullptr ? 0 : load_acquire(*generation_); }
+
   DoorbellCell* cell_;
+  const std::uint64_t* generation_;
 };
 
 // How one thread waits: a short spin, yields while yielding is cheap, then sleep. One object per waiting
@@ -67,13 +79,13 @@ class Waiter {
     }
     for (;;) {
       const std::uint32_t seen = bell.prepare();
-      bell.enter();
+      const std::uint64_t entered = bell.enter();
       if (ready()) {
-        bell.leave();
+        bell.leave(entered);
         return Outcome::kReady;
       }
       const Doorbell::Woken woken = bell.sleep(seen, deadline_ns);
-      bell.leave();
+      bell.leave(entered);
       ++sleeps_;
       if (ready()) return Outcome::kReady;
       if (woken == Doorbell::Woken::kDeadline) return Outcome::kDeadline;

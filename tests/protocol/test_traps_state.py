@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import pytest
 from tests.support.processes import Child
@@ -157,6 +158,7 @@ def test_trap_18_an_old_transport_raises_after_a_new_generation() -> None:
     """A region initialised over by force: what was open raises and touches nothing."""
     rig = Rig(1, KINDS, 4, version=2)
     old = rig.open(0)
+    time.sleep(0.2)
     rig.control.map[7000:8192] = bytes(1192)
     peers = 5056 + 3 * 64 + 16 * 64
     rig.control.map[peers : peers + 512] = bytes(512)
@@ -165,6 +167,7 @@ def test_trap_18_an_old_transport_raises_after_a_new_generation() -> None:
         old.join(1, 0, 4)
     old.close()
     rig.transports = [rig.open(0)]
+    time.sleep(0.2)  # its consumer sleeps, as the old one did when it was rung out of its bell
     rig.load_checked(1, 0, 4, pattern())
     rig.close()
 
