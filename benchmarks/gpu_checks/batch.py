@@ -53,7 +53,7 @@ def batch(check: Check) -> None:
 
     with opened_driver(check) as driver:
         there = driver.has(FUNCTION)
-    if not there:  # the library then makes a call for each copy, and says nothing
+    if not there:
         return _lacks(check, f"the driver has no {FUNCTION}")
     rates: list[float] = []
     cpus: list[float] = []

@@ -52,6 +52,11 @@ class CudaDevice final : public Device {
         driver_(primary_.driver()),
         pins_(primary_, options.strict),
         layers_(primary_) {
+    if (options.batch && driver_.cuMemcpyBatchAsync_v2 == nullptr) {
+      refuse(Code::kArgument, describe() +
+                                  ": batch=yes needs cuMemcpyBatchAsync, which drivers have from CUDA 13.0 "
+                                  "on and this one has not; leave batch=yes out");
+    }
     try {
       const Current current(primary_, Code::kDeviceInit);
       for (Stream* stream : {&copies_, &bells_, &reads_}) {

@@ -162,7 +162,7 @@ void Layers::wait_for_consumed(Stream copies) {
 }
 
 bool copy_batch(const Driver& driver, std::span<const Copy> copies, Stream stream, const Primary& primary) {
-  if (driver.cuMemcpyBatchAsync_v2 == nullptr || copies.size() < 2) return false;
+  if (copies.size() < 2) return false;
   std::vector<Address> to, from;
   std::vector<std::size_t> bytes;
   for (const Copy& copy : copies) {

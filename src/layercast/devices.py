@@ -33,8 +33,8 @@ class Cuda:
 
     `ordinal`: which, as this process counts them (0, 1, ...); None: rank r takes device r. `pin`: host memory that
     cannot be pinned is an error ("strict"), or is copied from all the same, slower, with one warning and its bytes in
-    the statistics ("permissive"). `batch`: all copies of a piece in one call of the driver, where it can (13.0 on).
-    `driver`: path of the driver's library; None: $LAYERCAST_CUDA_DRIVER, else libcuda.so.1.
+    the statistics ("permissive"). `batch`: all copies of a piece in one call of the driver; refused where it
+    cannot (before 13.0). `driver`: path of the driver's library; None: $LAYERCAST_CUDA_DRIVER, else libcuda.so.1.
     """
 
     ordinal: int | None = None

@@ -423,6 +423,14 @@ def test_specs_that_are_refused(spec: str) -> None:
         parse_device(spec)
 
 
+def test_batch_is_refused_where_the_driver_has_none(fake_cuda: FakeCuda, tmp_path: Path) -> None:
+    old = tmp_path / "old.so"
+    old.write_bytes(Path(fake_cuda.path).read_bytes().replace(b"cuMemcpyBatchAsync_v2", b"cuMemcpyBatchAsync_v?"))
+    with pytest.raises(errors.ConfigError, match=r"cuda:0 .*: batch=yes needs cuMemcpyBatchAsync.*leave batch=yes out"):
+        open_device(Cuda(0, batch=True, driver=str(old)))
+    open_device(Cuda(0, driver=str(old))).close()
+
+
 def test_ranks_without_a_device_of_their_own_are_refused(chosen: FakeCuda) -> None:
     check_device("cuda", 4)
     with pytest.raises(errors.ResourceError, match="rank 4 takes device 4, this process sees 4.*cuda:0 puts every"):
