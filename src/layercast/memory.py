@@ -24,20 +24,17 @@ _MFD_CLOEXEC, _MFD_ALLOW_SEALING = 1, 2
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEALS = {1: "F_SEAL_SEAL", 2: "F_SEAL_SHRINK", 4: "F_SEAL_GROW"}
 _ALL_SEALS = sum(_SEALS)
-_MADV_HUGEPAGE, _MADV_POPULATE_WRITE = 14, 23
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 # A signal restarts fallocate from its beginning; in steps it gets on all the same.
 _RESERVE_STEP = 256 << 20
 _V1_NO_LIMIT = 1 << 60
-_SHMEM_ENABLED = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.memfd_create.argtypes = [ctypes.c_char_p, ctypes.c_uint]
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _memoryview_from_memory = ctypes.pythonapi.PyMemoryView_FromMemory
 _memoryview_from_memory.restype = ctypes.py_object
 _memoryview_from_memory.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
@@ -125,17 +122,15 @@ class SharedMemory:
     """Bytes that several processes map. `create` makes them, `attach` maps what another process created.
 
     Attributes: `label` (for messages), `nbytes`, `fd` (to hand to other processes), `address` (page aligned),
-    `generation` (set by whoever shares it), `view` (a memoryview of all bytes), `huge_pages` ("not asked", "advised",
-    or "unavailable: why").
+    `generation` (set by whoever shares it), `view` (a memoryview of all bytes).
     After `close` no pointer or array into it may be used any more: the pages are really gone.
     """
 
-    def __init__(self, fd: int, nbytes: int, label: str, *, huge_pages: bool = False) -> None:
+    def __init__(self, fd: int, nbytes: int, label: str) -> None:
         """Map `fd`, which belongs to this object from here on. Callers use `create` and `attach`."""
         self.label = label
         self.nbytes = nbytes
         self.generation = 0
-        self.huge_pages = "not asked"
         self._open: list[tuple[int, int]] = []
         address = _libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
         if address == _MAP_FAILED:
@@ -144,11 +139,9 @@ class SharedMemory:
             raise ResourceError(f"cannot map {nbytes:,} bytes for {label!r}: {reason}")
         self._open.append((fd, address))
         self._view: memoryview = _memoryview_from_memory(address, nbytes, _PYBUF_WRITE)
-        if huge_pages:
-            self.huge_pages = _advise_huge_pages(address, nbytes)
 
     @classmethod
-    def create(cls, label: str, nbytes: int, *, huge_pages: bool = False) -> SharedMemory:
+    def create(cls, label: str, nbytes: int) -> SharedMemory:
         """Reserve `nbytes` of zeroes; ResourceError, with bytes wanted and available, if that cannot be."""
         if nbytes <= 0:
             raise ConfigError(f"shared memory {label!r} needs at least 1 byte, not {nbytes}")
@@ -164,7 +157,7 @@ class SharedMemory:
         except OSError as error:
             os.close(fd)
             raise _too_little(label, nbytes, headroom(), f": {error.strerror}") from error
-        memory = cls(fd, nbytes, label, huge_pages=huge_pages)
+        memory = cls(fd, nbytes, label)
         try:
             for start in range(0, nbytes, _RESERVE_STEP):
                 os.posix_fallocate(fd, start, min(_RESERVE_STEP, nbytes - start))
@@ -248,21 +241,6 @@ def _check_shape(fd: int, nbytes: int, label: str) -> None:
             f"shared memory {label!r} has the seals {seals:#x}, {_ALL_SEALS:#x} were expected: without"
             f" {', '.join(missing)} another process could resize it"
         )
-
-
-def _advise_huge_pages(address: int, nbytes: int) -> str:
-    if _libc.madvise(address, nbytes, _MADV_HUGEPAGE) != 0:
-        return f"unavailable: {os.strerror(ctypes.get_errno())}"
-    try:
-        setting = _SHMEM_ENABLED.read_text()
-    except OSError as error:
-        return f"unavailable: {_SHMEM_ENABLED}: {error.strerror}"
-    if (chosen := setting.partition("[")[2].partition("]")[0]) in ("never", "deny"):
-        return f"unavailable: {_SHMEM_ENABLED} is {chosen!r}"
-    # Only a page fault heeds the advice, fallocate does not: touch now what that would fill with small pages.
-    if _libc.madvise(address, nbytes, _MADV_POPULATE_WRITE) != 0:
-        return f"unavailable: populating: {os.strerror(ctypes.get_errno())}"
-    return "advised"
 
 
 def _too_little(label: str, nbytes: int, room: Headroom, reason: str) -> ResourceError:

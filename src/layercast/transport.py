@@ -20,7 +20,7 @@ from layercast.errors import ConfigError, GroupError, PeerClosed, PeerDied, Reso
 from layercast.geometry import ExpertLayout
 from layercast.group import Group
 from layercast.memory import headroom
-from layercast.observe import LayerStatistics
+from layercast.observe import LayerStatistics, named
 from layercast.session import Deadline, Session, Settings
 from layercast.tensors import Destination, Stream, addresses, stream_handle
 from layercast.timeline import Event
@@ -384,7 +384,7 @@ class Transport:
             yield
         except GroupError as error:
             if not self.closed:
-                error.statistics = LayerStatistics.from_native(self._core.statistics()).as_dict()
+                error.statistics = named(self._core.statistics())
             raise
 
     def _as_writer(self, writer: Writer | ExpertWriter | None) -> Writer:

@@ -170,14 +170,6 @@ def test_two_hundred_times_from_four_closing_threads_leaves_nothing() -> None:
     assert not maps("often")
 
 
-def test_huge_pages_say_what_came_of_the_wish() -> None:
-    with SharedMemory.create("small pages", 4 << 20) as memory:
-        assert memory.huge_pages == "not asked"
-    with SharedMemory.create("huge pages", 4 << 20, huge_pages=True) as memory:
-        assert memory.huge_pages == "advised" or memory.huge_pages.startswith("unavailable: ")
-        assert os.fstat(memory.fd).st_blocks * 512 >= 4 << 20
-
-
 # Headroom, on a made-up machine of 100 GiB.
 
 GIB = 1 << 30

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from layercast import machine
 from layercast.bench import ranks
 from layercast.bench.overlap import overlap
 from layercast.bench.ranks import Load
@@ -317,6 +318,25 @@ def verify(bench: Bench) -> Iterator[Line]:
         for case, value in zip(cases, rates, strict=True):
             held: dict[str, Any] = {} if case == "off" else {"limit": rates[0], "against": "off"}
             yield Line("checks", f"{case}, tp {tp}", value, "GB/s", **held)
+        yield _timeline(bench, tp, rates[0])
+
+
+def _timeline(bench: Bench, tp: int, gbps: float) -> Line:
+    """What the timeline adds to a piece, seen where pieces are tiny and the handoff is all that costs time.
+
+    Held against 2 % of the time that a piece of the default size takes at `gbps`: two runs of whole layers differ by
+    more than that by themselves.
+    """
+    experts, tiny = bench.scaled(20000, 4000), sum(ranks.TINY)
+    loads = [
+        Load(ranks.TINY, experts, bench.scaled(21, 7), options={"piece_bytes": tiny, "timeline_events": events})
+        for events in (0, 1 << 16)
+    ]
+    by_rank = launch(ranks.in_turns, tp, args=(loads,))
+    off, on = (_median([times[number] for times in by_rank]) / experts * 1e6 for number in range(2))
+    piece_us = machine.default_piece_bytes(tp, machine.default_slots(True)) * tp / gbps / 1e3
+    detail = {"without_us": off, "piece_us": piece_us}
+    return Line("checks", f"timeline, a piece, tp {tp}", on - off, "us", 0.02 * piece_us, "2 % of it", "less", detail)
 
 
 def sweeps(bench: Bench) -> Iterator[Line]:

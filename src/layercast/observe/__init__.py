@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from layercast.observe.statistics import LayerStatistics
+from layercast.observe.statistics import LayerStatistics, named
 
-__all__ = ["LayerStatistics"]
+__all__ = ["LayerStatistics", "named"]

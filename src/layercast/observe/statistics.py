@@ -34,10 +34,17 @@ class LayerStatistics:
 
     @classmethod
     def from_native(cls, figures: Mapping[str, Any]) -> LayerStatistics:
-        """From the native core's names, which are version 2's."""
-        renamed = {"layer_id": "layer", "expert_count": "experts"}
-        return cls(**{renamed.get(name, name): value for name, value in figures.items()})
+        """From the native core's figures."""
+        return cls(**named(figures))
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return dataclasses.asdict(self)
+        return dict(vars(self))
+
+
+def named(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The native core's figures, whose names are version 2's, under ours."""
+    return {_RENAMED.get(name, name): value for name, value in figures.items()}
+
+
+_RENAMED = {"layer_id": "layer", "expert_count": "experts"}
