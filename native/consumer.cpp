@@ -168,18 +168,21 @@ void Consumer::wait_for_more(bool may_submit, std::size_t piece) {
   const bool flying = !in_flight_.empty();
   const Ticket ticket = flying ? awaited() : 0;
   const std::uint64_t due = flying ? device_.due_ns(ticket) : kNever;
-  std::uint64_t deadline = std::min(due, now + kLookAroundNs);
+  std::uint64_t deadline = due;
   if (may_submit && polls_) deadline = std::min(deadline, now + kForeignPollNs);
-  const bool spin = !flying || due == kNever || due < now + kWorthSleepingNs;
+  bool spin = !flying || due == kNever || due < now + kWorthSleepingNs;
   if (flying) device_.ring_when_done(ticket);
-  waiter_.wait(
-      bell_, deadline,
-      [&] {
-        return (may_submit && is_ready(piece)) || broken() ||
-               // A copy that has moved has a due time only from then on: the deadline must follow it.
-               (flying && (device_.done(ticket) || device_.due_ns(ticket) < due));
-      },
-      spin);
+  const auto look = [&] {
+    return waiter_.wait(
+        bell_, std::min(deadline, now_ns() + kLookAroundNs),
+        [&] {
+          return (may_submit && is_ready(piece)) || broken() ||
+                 // A copy that has moved has a due time only from then on: the deadline must follow it.
+                 (flying && (device_.done(ticket) || device_.due_ns(ticket) < due));
+        },
+        spin);
+  };
+  while (look() == Waiter::Outcome::kDeadline && now_ns() < deadline) spin = false;  // nothing new: sleep on
   if (may_submit && trace_.on()) trace_.add(Doing::kPieceWait, now, now_ns(), job_.epoch, piece);
 }
 
