@@ -5,7 +5,6 @@
 //
 //   c++ -O2 -mavx2 -std=c++20 -pthread -o staged_limit benchmarks/staged_limit.cpp && ./staged_limit
 #include <immintrin.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
@@ -16,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "pages.h"
+
 namespace {
 
 constexpr std::size_t kBytes = 512u << 20, kPiece = 512u << 10, kChunk = 8u << 20, kTurns = 11;
@@ -24,13 +25,6 @@ double seconds() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-char* memory(std::size_t bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  madvise(at, bytes, MADV_HUGEPAGE);
-  std::memset(at, 1, bytes);
-  return static_cast<char*>(at);
 }
 
 void stream(char* to, const char* from, std::size_t bytes) {
@@ -43,7 +37,7 @@ void stream(char* to, const char* from, std::size_t bytes) {
 struct Stage {
   std::size_t slots;
   char *source, *target;
-  char* slot = memory(slots * kPiece);
+  char* slot = huge_pages(slots * kPiece);
   std::atomic<std::size_t> filled{0}, emptied{0};
 
   // `alone`: nobody is on the other side.
@@ -75,7 +69,8 @@ double both(One&& one, Other&& other) {
 }  // namespace
 
 int main() {
-  char *source = memory(kBytes), *target = memory(kBytes), *second = memory(kBytes), *third = memory(kBytes);
+  char *source = huge_pages(kBytes), *target = huge_pages(kBytes), *second = huge_pages(kBytes),
+       *third = huge_pages(kBytes);
   for (const std::size_t slots : {4u, 8u, 16u}) {  // all ranks' together: tp 1, 2, 4
     Stage stage{slots, source, target};
     std::vector<double> fill, empty, staged, copies;

@@ -4,13 +4,14 @@
 // (as files of new kernels lie), in turns with a contiguous read; the median of ratios counts.
 //
 //   c++ -O2 -std=c++20 -o strided_reads benchmarks/strided_reads.cpp && ./strided_reads
-#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <vector>
+
+#include "pages.h"
 
 namespace {
 
@@ -20,13 +21,6 @@ double seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-char* memory(std::size_t bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  madvise(at, bytes, MADV_HUGEPAGE);
-  std::memset(at, 1, bytes);
-  return static_cast<char*>(at);
 }
 
 // Panels of `rows` rows `stride` apart; `width` bytes of each row, then the next `width` of each, and so on.
@@ -50,7 +44,7 @@ double copy(const char* from, char* to, std::size_t rows, std::size_t stride, st
 }  // namespace
 
 int main() {
-  char *from = memory(kSource + kSpare), *to = memory(kTarget + kSpare);
+  char *from = huge_pages(kSource + kSpare), *to = huge_pages(kTarget + kSpare);
   struct Pattern {
     const char* name;
     std::size_t rows, stride, width;

@@ -5,10 +5,7 @@
 namespace layercast::bindings {
 
 nb::object to_exception(const Error& error) {
-  // Loaded since the package was imported; the import statement's own way there is longer.
-  const nb::object name = nb::str("layercast.errors");
-  nb::object errors = nb::steal(PyImport_GetModule(name.ptr()));
-  if (!errors.is_valid()) errors = nb::module_::import_("layercast.errors");
+  const nb::module_ errors = nb::module_::import_("layercast.errors");
   const auto code = static_cast<std::uint64_t>(error.code);
   const nb::object fallback = errors.attr("GroupError");
   const nb::object type = errors.attr("BY_CODE").attr("get")(code, fallback);

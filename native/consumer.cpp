@@ -12,8 +12,6 @@ namespace {
 
 // Waits for a device that will finish later than this are slept, not spun.
 constexpr std::uint64_t kWorthSleepingNs = 60'000;
-// How often a consumer that waits looks whether the group has failed: nobody rings it for that.
-constexpr std::uint64_t kLookAroundNs = 50 * kMillisecond;
 // The direct path: enough for a bus to stay busy, little enough for a failure to be heard in between.
 constexpr std::size_t kDirectBytes = 4 << 20;
 constexpr std::size_t kDirectInFlight = 8;
@@ -170,19 +168,16 @@ void Consumer::wait_for_more(bool may_submit, std::size_t piece) {
   const std::uint64_t due = flying ? device_.due_ns(ticket) : kNever;
   std::uint64_t deadline = due;
   if (may_submit && polls_) deadline = std::min(deadline, now + kForeignPollNs);
-  bool spin = !flying || due == kNever || due < now + kWorthSleepingNs;
+  const bool spin = !flying || due == kNever || due < now + kWorthSleepingNs;
   if (flying) device_.ring_when_done(ticket);
-  const auto look = [&] {
-    return waiter_.wait(
-        bell_, std::min(deadline, now_ns() + kLookAroundNs),
-        [&] {
-          return (may_submit && is_ready(piece)) || broken() ||
-                 // A copy that has moved has a due time only from then on: the deadline must follow it.
-                 (flying && (device_.done(ticket) || device_.due_ns(ticket) < due));
-        },
-        spin);
-  };
-  while (look() == Waiter::Outcome::kDeadline && now_ns() < deadline) spin = false;  // nothing new: sleep on
+  waiter_.wait(
+      bell_, deadline,
+      [&] {
+        return (may_submit && is_ready(piece)) || broken() ||
+               // A copy that has moved has a due time only from then on: the deadline must follow it.
+               (flying && (device_.done(ticket) || device_.due_ns(ticket) < due));
+      },
+      spin);
   if (may_submit && trace_.on()) trace_.add(Doing::kPieceWait, now, now_ns(), job_.epoch, piece);
 }
 

@@ -232,6 +232,7 @@ bool ControlBlock::any_foreign() const {
 
 void ControlBlock::ring_all() const {
   if (!has_extension_) return;
+  // Callers first: somebody waits for what they will say.
   for (std::size_t r = 0; r < tp_size_; ++r) bell(r, kCallerBell).wake();
   for (std::size_t r = 0; r < tp_size_; ++r) bell(r, kConsumerBell).wake();
 }
@@ -259,11 +260,7 @@ bool ControlBlock::poison(const Error& error) const {
     detail.present = 1;
   }
   state.store(kPoisoned, std::memory_order_release);  // "poison": error_* and the detail
-  // Only those for whom somebody waits. Consumers look around by themselves, and would be in the callers' way
-  // on few cores.
-  if (has_extension_) {
-    for (std::size_t r = 0; r < tp_size_; ++r) bell(r, kCallerBell).wake();
-  }
+  ring_all();
   return true;
 }
 

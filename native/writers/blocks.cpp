@@ -27,6 +27,7 @@ class BlockWriter final : public Writer {
       std::uint64_t at = 0;
       for (std::uint64_t b = index_[share]; b < index_[share + 1]; at += blocks_[b++].bytes())
         starts_.push_back(at);
+      if (share % kinds_ < 64 && is_pair(share)) paired_ |= std::uint64_t{1} << share % kinds_;
     }
   }
 
@@ -59,14 +60,7 @@ class BlockWriter final : public Writer {
     return index_[share] != index_[share + 1];
   }
 
-  std::uint64_t paired() const override {
-    std::uint64_t kinds = 0;
-    for (std::size_t share = 0; share + 1 < index_.size(); ++share) {
-      const std::size_t kind = share % kinds_;
-      if (kind < 64 && is_pair(share)) kinds |= std::uint64_t{1} << kind;
-    }
-    return kinds;
-  }
+  std::uint64_t paired() const override { return paired_; }
 
   void fill(const Piece& piece, const SlotView& slot) override {
     for (std::size_t i = 0; i < piece.runs.size(); ++i) {
@@ -231,6 +225,7 @@ class BlockWriter final : public Writer {
   std::vector<std::uint64_t> starts_;  // per block: the bytes of its share that lie before it
   std::size_t experts_, ranks_, kinds_;
   std::int64_t layer_;
+  std::uint64_t paired_ = 0;
 };
 
 }  // namespace

@@ -53,16 +53,12 @@ def test_trap_02_blocked_threads_sleep_in_the_kernel() -> None:
         worker.start()
         eventually(lambda: struct.unpack_from("<Q", rig.control.map, 512)[0] == 1)
         time.sleep(0.2)
-        seen = []
-        for _ in range(5):  # a copying thread looks around every 50 ms, for some microseconds
-            states = thread_states()
-            seen.append({n: s[0] for n, s in states.items() if n.startswith(("layercast-copy", "layercast-live"))})
-            time.sleep(0.007)
+        states = {
+            name: s[0] for name, s in thread_states().items() if name.startswith(("layercast-copy", "layercast-live"))
+        }
         release.set()
         worker.join()
-        assert len(seen[0]) == 4
-        for name in seen[0]:
-            assert [states[name] for states in seen].count("S") >= 4, seen
+        assert len(states) == 4 and set(states.values()) == {"S"}, states
 
 
 @pytest.mark.parametrize("blocked", [False, True], ids=["idle", "blocked"])
