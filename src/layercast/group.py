@@ -186,7 +186,8 @@ class Group:
                 patience.whom = f"rank 0 (pid {link.pid}) to answer"
                 try:
                     reply, _ = link.call(hello, patience, ask=False)
-                    self.replaces = reply["replaces"]
+                    # A rank 0 that is new itself does not know whose place this one took from the last.
+                    self.replaces = reply["replaces"] or self.replaces
                     link.seat(reply)
                     directory.close()
                     return link
@@ -241,22 +242,33 @@ class Group:
             memory.generation = reply["generation"]
             return memory
         memory = SharedMemory.create(label, nbytes)
-        memory.generation = time.monotonic_ns()  # grows on this machine, whoever is rank 0
         try:
             if prepare is not None:
                 prepare(memory)
+            self.publish(tag, memory, agree=agree, timeout=timeout)
         except BaseException:
             memory.close()
             raise
+        return memory
+
+    def publish(
+        self,
+        tag: str,
+        memory: SharedMemory,
+        *,
+        agree: Mapping[str, int | str | list[Any]] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """On rank 0, what `share` hands out: memory that exists, in the generation that it gets here."""
+        memory.generation = time.monotonic_ns()  # grows on this machine, whoever is rank 0
+        asked = {**(agree or {}), "nbytes": memory.nbytes}
         fd = os.dup(memory.fd)  # the hub's own: it outlives the caller's object
         try:
             message = {"op": "register", "tag": tag, "asked": asked, "generation": memory.generation, "fd": fd}
             self._call(message, timeout, "its own thread")
         except BaseException:
             os.close(fd)
-            memory.close()
             raise
-        return memory
 
     def next_tag(self, kind: str) -> str:
         """A tag for the next shared object of its kind: equal on all ranks if they make them in the same order."""

@@ -128,7 +128,7 @@ class Hub:
         self._losses = losses
         self._left: dict[int, dict[str, Any]] = {}  # the failure that meeting this rank gives
         self._shares: dict[str, _Share] = {}
-        self._withdrawn: set[str] = set()  # shared once, and taken back
+        self._withdrawn: set[str] = set()  # taken back, or given up before it was shared
         self._parked: list[_Parked] = []
         self._round: _Round | None = None
 
@@ -234,11 +234,12 @@ class Hub:
         generation = rv.field(message, "generation", int)
         if message["op"] == "unshare":
             share = self._shares.get(tag)
-            if share is None or generation not in (0, share.generation):
+            if generation and (share is None or generation != share.generation):
                 return  # shared anew meanwhile
             self._withdrawn.add(tag)
-            del self._shares[tag]
-            os.close(share.fd)
+            if share is not None:
+                del self._shares[tag]
+                os.close(share.fd)
         else:
             self._withdrawn.discard(tag)
             if (old := self._shares.get(tag)) is not None:

@@ -80,23 +80,54 @@ class Session:
         self.settings = settings
         self.ended = False
         kept = previous is not None and previous.rank_0 == self.rank_0
-        self._slots: SharedMemory | None = previous.give_slots() if previous is not None and kept else None
-        self._pinned = self._slots.address if self._slots is not None else 0
+        self._slots: SharedMemory | None = None
+        self._pinned = 0
+        if previous is not None and kept:
+            previous.give_slots(self)
         self._control: SharedMemory | None = None
         self._before = frozenset(previous.native.seats if previous is not None else ())
         self._on_loss: Callable[[int, rv.Identity], None] | None = None
         try:
-            self._attach(previous.generation if previous is not None else 0, timeout)
+            if group.rank == 0:
+                self._begin(timeout)
+            else:
+                self._attach(previous.generation if previous is not None else 0, timeout)
         except BaseException:
+            if previous is not None and kept:
+                self.give_slots(previous)  # for another try: the other ranks have them as they are
             self.let_go()
+            if previous is None and group.rank == 0:
+                group.unshare(f"{tag}/control")  # the others need not wait for it
             raise
         self._watch()
+
+    def _begin(self, timeout: float | None) -> None:
+        """Rank 0: make the generation. The others see it when this rank is in it and nothing is left that can fail."""
+        if self._slots is None:
+            self._share_slots(timeout)
+        settings, tp = self.settings, self._group.tp
+        self._control = SharedMemory.create(f"{self._group.name}/{self._tag}/control", self._control_bytes)
+        _native.initialize_control(self._control.address, self._control.nbytes, tp, _VERSION, tp, settings.slots)
+        self.native = self._open()
+        try:
+            self._group.publish(f"{self._tag}/control", self._control, agree=settings.agreed, timeout=timeout)
+        except BaseException:
+            self.native.close()
+            raise
+        self.generation = self._control.generation
 
     def _attach(self, newer_than: int, timeout: float | None) -> None:
         deadline = Deadline(timeout)
         while True:
-            self._share(newer_than, deadline.left())
-            assert self._control is not None
+            self._control = self._group.share(
+                f"{self._tag}/control",
+                self._control_bytes,
+                agree=self.settings.agreed,
+                newer_than=newer_than,
+                timeout=deadline.left(),
+            )
+            if self._slots is None:
+                self._share_slots(deadline.left())
             self.generation = self._control.generation
             try:
                 self.native = self._open()
@@ -104,34 +135,24 @@ class Session:
             except GroupError as error:
                 # Who recovers, or replaces a dead rank, has found a generation that has failed: the next one is theirs.
                 waits = newer_than or self._group.replaces
-                if not waits or self._group.rank == 0 or isinstance(error, JoinTimeout):
+                if not waits or isinstance(error, JoinTimeout):
                     raise
                 newer_than = self.generation
                 self._control.close()
 
-    def _share(self, newer_than: int, timeout: float | None) -> None:
-        settings, tp = self.settings, self._group.tp
-        control_bytes = -(-_native.control_bytes(tp, settings.slots) // _PAGE) * _PAGE
+    @property
+    def _control_bytes(self) -> int:
+        return -(-_native.control_bytes(self._group.tp, self.settings.slots) // _PAGE) * _PAGE
 
-        def initialize(memory: SharedMemory) -> None:
-            _native.initialize_control(memory.address, memory.nbytes, tp, _VERSION, tp, settings.slots)
-
-        self._control = self._group.share(
-            f"{self._tag}/control",
-            control_bytes,
-            agree=settings.agreed,
-            prepare=initialize,
-            newer_than=newer_than,
-            timeout=timeout,
-        )
-        if self._slots is None:
-            nbytes = tp * settings.slots * settings.slot_bytes
-            self._slots = self._group.share(f"{self._tag}/slots", nbytes, agree=settings.agreed, timeout=timeout)
-            own = self._slot_address(0, self._group.rank)
-            own_bytes = settings.slots * settings.slot_bytes
-            numa.place_near(self._device.bus_id, own, own_bytes, f"slots of rank {self._group.rank}")
-            pin(self._device, own, own_bytes, f"slots of rank {self._group.rank}")
-            self._pinned = own
+    def _share_slots(self, timeout: float | None) -> None:
+        settings = self.settings
+        nbytes = self._group.tp * settings.slots * settings.slot_bytes
+        self._slots = self._group.share(f"{self._tag}/slots", nbytes, agree=settings.agreed, timeout=timeout)
+        own = self._slot_address(0, self._group.rank)
+        own_bytes = settings.slots * settings.slot_bytes
+        numa.place_near(self._device.bus_id, own, own_bytes, f"slots of rank {self._group.rank}")
+        pin(self._device, own, own_bytes, f"slots of rank {self._group.rank}")
+        self._pinned = own
 
     def _slot_address(self, slot: int, rank: int) -> int:
         assert self._slots is not None
@@ -173,10 +194,10 @@ class Session:
         self._on_loss = on_loss
         self._group.on_loss(on_loss)
 
-    def give_slots(self) -> SharedMemory | None:
-        """The slots go to the next generation, as they are."""
-        slots, self._slots, self._pinned = self._slots, None, 0
-        return slots
+    def give_slots(self, heir: Session) -> None:
+        """The slots go to another generation, as they are."""
+        heir._slots, heir._pinned = self._slots, self._pinned
+        self._slots, self._pinned = None, 0
 
     def close(self) -> None:
         """End the native core, then the memory. In the middle of a layer it poisons. Never raises."""
@@ -203,9 +224,7 @@ class Session:
         for name, memory in (("control", self._control), ("slots", self._slots)):
             if memory is None:
                 continue
-            if self._group.rank == 0 and name == "control":
-                self._group.unshare(f"{self._tag}/control", memory.generation)
-            elif self._group.rank == 0:
-                self._group.unshare(f"{self._tag}/{name}")
+            if self._group.rank == 0 and memory.generation:
+                self._group.unshare(f"{self._tag}/{name}", memory.generation)
             memory.close()
         self._control = self._slots = None

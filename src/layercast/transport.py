@@ -109,13 +109,24 @@ class Transport:
         places = addresses(destinations, wanted) if destinations else ()
         self._settings = Settings(self.kind_bytes, num_experts, self.slots, self.piece_bytes, places, options)
         # In a list, for the finalizer: `recover` puts the next session into it.
-        self._sessions = [Session(group, self._tag, self._settings, self.device)]
+        self._sessions = [self._first_session()]
         # `close`, or the last reference dropped, or the interpreter's exit: whatever comes first.
         own = None if self.device is device else self.device  # who opened it closes it
         self._finalizer = weakref.finalize(self, _close, os.getpid(), self._sessions, own)
         self._arena: Arena | None = None
         if arena is not None:
             self.use_arena(arena)
+
+    def _first_session(self) -> Session:
+        while True:
+            try:
+                return Session(self._group, self._tag, self._settings, self.device)
+            except PeerDied:
+                # Who takes a dead rank's place waits like the survivors, also when rank 0 dies meanwhile. At a group's
+                # first start nobody is to come, and the death is the answer.
+                if not (self._group.replaces and self._group.broken):
+                    raise
+            self._group.rejoin()
 
     def _check(self, destinations: Sequence[Destination] | None) -> None:
         if not self.kind_bytes or min(self.kind_bytes) < 1:

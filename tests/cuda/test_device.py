@@ -342,6 +342,28 @@ def test_after_a_failed_copy_the_group_recovers_on_the_same_device(chosen: FakeC
         assert {**now, "events": 0} == {**before, "events": 0}
 
 
+def test_slots_are_given_back_after_a_recovery_on_every_rank(fake_cuda: FakeCuda, folder: Path) -> None:
+    def body(rank: int) -> tuple[int, int]:
+        with Group("back", rank, 2, runtime_dir=folder) as group:
+            device = _native.cuda_device(fake_cuda.path, rank)
+            with Transport(group, KINDS, num_experts=EXPERTS, device=device, piece_bytes=3000) as transport:
+                group.barrier("all are there")
+                with pytest.raises(errors.WriterError):
+                    transport.load(1, 1, EXPERTS, lambda expert, views: 1 / 0)
+                transport.recover()
+                transport.load(1, 1, EXPERTS, pattern_writer(2))
+                during = device.pinned[0]
+            after = device.pinned[0]
+            device.close()
+        return during, after
+
+    def both() -> list[object]:
+        return [child.result() for child in [Child(lambda rank=rank: body(rank)) for rank in range(2)]]
+
+    for during, after in _spawned(both, fake_cuda):  # type: ignore[attr-defined]
+        assert during > 0 and after == 0
+
+
 def test_a_lost_device_cannot_be_recovered_and_says_so(fake_cuda: FakeCuda, folder: Path) -> None:
     def body() -> str:
         fake = FakeCuda(Path(fake_cuda.path))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.processes import Child
+from tests.support.processes import Child, eventually
 from tests.support.recovery import EXPERTS, TP, World, load
 
-from layercast import Arena, Group, SyntheticSource, Transport, errors
+from layercast import Arena, Group, SyntheticSource, Transport, _native, errors
 from layercast.geometry import SHAPES, Shape
+from layercast.session import Session
 from layercast.writers import pattern_writer
 
 
@@ -101,6 +103,82 @@ def test_trap_19_a_replaced_rank_stalls_nobody_and_epochs_are_the_groups(world: 
     for rank in sorted(set(range(TP)) - {victim}):
         assert first[rank].result(60) == (victim, True, 0)
     assert replacement.result(60) == (1, 0)
+
+
+def test_a_newcomer_goes_on_where_rank_0_dies_as_well(world: World) -> None:
+    """It waits for rank 0 to recover; rank 0 dies instead, and whoever is rank 0 next knows nothing of it."""
+
+    def old(rank: int) -> object:
+        with world.group(rank) as group, world.transport(group) as transport:
+            wrong = load(transport, 1, 10)
+            group.barrier("everybody has loaded")
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if rank == 0:
+                first_1 = group.peers[1]
+                eventually(lambda: group.peers.get(1, first_1) != first_1)
+                time.sleep(0.3)  # the newcomer waits inside Transport()
+                os.kill(os.getpid(), signal.SIGKILL)
+            with pytest.raises(errors.PeerDied):
+                load(transport, 2, 10)
+            transport.recover(timeout=30)
+            return wrong + load(transport, 1, 11) + load(transport, 2, 12)
+
+    first = {rank: Child(lambda rank=rank: old(rank)) for rank in range(TP)}
+    first[1].reap()
+    newcomers = [Child(lambda: newcomer(world, 1))]
+    first[0].reap()
+    newcomers.append(Child(lambda: newcomer(world, 0)))
+    assert [child.result(60) for child in (first[2], *newcomers)] == [0, 0, 0]
+
+
+def fails_once(attach: Callable[[Session], _native.Transport]) -> Callable[[Session], _native.Transport]:
+    left = [errors.ResourceError("no room")]
+
+    def attach_or_fail(session: Session) -> _native.Transport:
+        if left:
+            raise left.pop()
+        return attach(session)
+
+    return attach_or_fail
+
+
+def test_where_rank_0_needs_two_tries_the_others_notice_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They keep their slots, so rank 0 must keep its own as well."""
+
+    def body(rank: int) -> object:
+        with world.group(rank) as group, world.transport(group) as transport:
+            group.barrier("all are there")
+            with pytest.raises(errors.WriterError):
+                transport.load(1, 3, EXPERTS, lambda expert, views: 1 / 0)
+            if rank == 0:
+                monkeypatch.setattr(Session, "_open", fails_once(Session._open))
+                with pytest.raises(errors.ResourceError, match="no room"):
+                    transport.recover()
+                time.sleep(0.2)  # the others ask
+            transport.recover(timeout=30)
+            return load(transport, 1, 11) + load(transport, 2, 12)
+
+    children = [Child(lambda rank=rank: body(rank)) for rank in range(TP)]
+    assert [child.result(60) for child in children] == [0] * TP
+
+
+def test_where_rank_0_cannot_start_the_others_hear_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def body(rank: int) -> object:
+        with world.group(rank) as group:
+            if rank == 0:
+                monkeypatch.setattr(Session, "_open", fails_once(Session._open))
+                with pytest.raises(errors.ResourceError, match="no room"):
+                    world.transport(group)
+            else:
+                with pytest.raises(errors.PeerClosed, match="transport-1/control"):
+                    world.transport(group)
+            group.barrier("all have heard")
+            with world.transport(group) as transport:
+                return load(transport, 1, 11)
+
+    children = [Child(lambda rank=rank: body(rank)) for rank in range(TP)]
+    assert [child.result(20) for child in children] == [0] * TP
 
 
 def newcomer_of_one_layer(world: World, rank: int) -> object:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -47,10 +48,16 @@ class Tally:
         return int(self._cells[EVENTS.index(event)])
 
 
-def rank_process(rank: int, folder: Path, end: float, seed: int, tally: Tally) -> str:
+def rank_process(rank: int, folder: Path, end: float, seed: int, tally: Tally, rate: float) -> str:
     """Loads layers until the time is over. A rank that kills itself never returns."""
     logging.getLogger("layercast").setLevel(logging.CRITICAL)
-    rng = random.Random(seed)
+    try:
+        return _rank_process(rank, folder, end, random.Random(seed), tally, rate)
+    except Exception:  # noqa: BLE001 - it is the result
+        return traceback.format_exc()
+
+
+def _rank_process(rank: int, folder: Path, end: float, rng: random.Random, tally: Tally, rate: float) -> str:
     device = "link:0,latency=200us" if rank % 2 else "host"
     group = Group("soak", rank, TP, runtime_dir=folder, timeout=HANG_S)
     with Transport(
@@ -69,7 +76,7 @@ def rank_process(rank: int, folder: Path, end: float, seed: int, tally: Tally) -
             try:
                 if rank == 0 and time.monotonic() > end:
                     break  # the others see it closed
-                one_layer(transport, rng, tally)
+                one_layer(transport, rng, tally, rate)
             except PeerClosed:
                 if time.monotonic() > end - 1:
                     break
@@ -91,9 +98,9 @@ def give_up(transport: Transport, epoch: int) -> None:
         transport.cancel(epoch)
 
 
-def one_layer(transport: Transport, rng: random.Random, tally: Tally) -> None:
+def one_layer(transport: Transport, rng: random.Random, tally: Tally, rate: float) -> None:
     epoch = transport.last_epoch_joined + 1
-    fate = rng.random()
+    fate = rng.random() / rate
     thread = None
     if fate < 0.03:  # gives it up at some moment
         thread = threading.Timer(rng.random() * 0.002, give_up, (transport, epoch))
@@ -126,6 +133,7 @@ def one_layer(transport: Transport, rng: random.Random, tally: Tally) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--rate", type=float, default=1.0, help="faults, as a multiple of the usual")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
@@ -138,7 +146,7 @@ def main() -> int:
 
         def start(rank: int) -> Child:
             seed = rng.randrange(2**32)
-            return Child(lambda: rank_process(rank, folder, end, seed, tallies[rank]))
+            return Child(lambda: rank_process(rank, folder, end, seed, tallies[rank], arguments.rate))
 
         ranks = [start(rank) for rank in range(TP)]
         stopped: dict[int, float] = {}
@@ -172,7 +180,7 @@ def main() -> int:
                     continue
                 result = child.result(5)
                 if result != "ended":
-                    print(f"rank {rank} ended with {result!r}", flush=True)
+                    print(f"rank {rank} ended with {result}", flush=True)
                     for other in ranks:
                         if other.status is None:
                             other.kill()
