@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from layercast import Group, Transport, _native
-from layercast.errors import Cancelled, GroupError, PeerClosed, WriterError
+from layercast.errors import Cancelled, GroupError, PeerClosed, PeerDied, WriterError
 from layercast.writers import pattern_writer
 from tests.support.processes import Child
 from tests.support.rig import Region
@@ -33,6 +33,10 @@ HANG_S = 60.0
 
 
 EVENTS = ("layers", "wrong experts", "cancelled", "writer raised", "failures heard", "recovered")
+
+
+class DiedAtStart(Exception):
+    """Rank 0 died before the group had begun, as far as a newcomer can know: whoever supervises it starts it again."""
 
 
 class Tally:
@@ -53,6 +57,8 @@ def rank_process(rank: int, folder: Path, end: float, seed: int, tally: Tally, r
     logging.getLogger("layercast").setLevel(logging.CRITICAL)
     try:
         return _rank_process(rank, folder, end, random.Random(seed), tally, rate)
+    except DiedAtStart:
+        return "again"
     except Exception:  # noqa: BLE001 - it is the result
         return traceback.format_exc()
 
@@ -60,18 +66,7 @@ def rank_process(rank: int, folder: Path, end: float, seed: int, tally: Tally, r
 def _rank_process(rank: int, folder: Path, end: float, rng: random.Random, tally: Tally, rate: float) -> str:
     device = "link:0,latency=200us" if rank % 2 else "host"
     group = Group("soak", rank, TP, runtime_dir=folder, timeout=HANG_S)
-    with Transport(
-        group,
-        KINDS,
-        num_experts=EXPERTS,
-        device=device,
-        piece_bytes=7000,
-        slots=3,
-        writer_threads=2,
-        verify="sample",
-        timeout=HANG_S,
-        join_timeout=HANG_S,
-    ) as transport:
+    with open_transport(group, device) as transport:
         while True:
             try:
                 if rank == 0 and time.monotonic() > end:
@@ -91,6 +86,26 @@ def _rank_process(rank: int, folder: Path, end: float, rng: random.Random, tally
                     raise
                 tally.add("recovered")
     return "ended"
+
+
+def open_transport(group: Group, device: str) -> Transport:
+    try:
+        return Transport(
+            group,
+            KINDS,
+            num_experts=EXPERTS,
+            device=device,
+            piece_bytes=7000,
+            slots=3,
+            writer_threads=2,
+            verify="sample",
+            timeout=HANG_S,
+            join_timeout=HANG_S,
+        )
+    except PeerDied as error:
+        if group.replaces:
+            raise
+        raise DiedAtStart from error
 
 
 def give_up(transport: Transport, epoch: int) -> None:
@@ -179,6 +194,10 @@ def main() -> int:
                     ranks[rank] = start(rank)
                     continue
                 result = child.result(5)
+                if result == "again":
+                    total["started again"] += 1
+                    ranks[rank] = start(rank)
+                    continue
                 if result != "ended":
                     print(f"rank {rank} ended with {result}", flush=True)
                     for other in ranks:
